@@ -12,9 +12,7 @@ static struct tdm__option options[] = {{NULL, false, NULL}};
 static int redis_functions_main(const struct tdm__parsed_arguments *args)
 {
     (void)args;
-    for (uint32_t i = 0; i < TDM__REDIS_LIBRARY_STRINGS; i++) {
-        (void)fputs(tdm__redis_functions[i], stdout);
-    }
+    (void)fputs(tdm__redis_library()->text, stdout);
     return TDM__EXIT_SUCCESS;
 }
 
@@ -24,7 +22,8 @@ const struct tdm__command tdm__command_redis_functions = {
     .help = "usage: tandem redis-functions | redis-cli -x FUNCTION LOAD\n\n"
             "Prints the library of Lua functions that this version of Tandem calls in Redis.\n"
             "A daemon loads it by itself if its Redis user may run FUNCTION LOAD; for a user\n"
-            "with fewer rights an administrator loads it once. Later versions of Tandem have\n"
-            "libraries of other names, which can be loaded beside this one.\n",
+            "with fewer rights an administrator loads it once. The name of the library contains\n"
+            "a hash of its text. A version of Tandem with other functions therefore has a\n"
+            "library of another name, which can be loaded beside this one.\n",
     .options = options,
     .run = redis_functions_main};

@@ -23,6 +23,7 @@
 #include "actors/process/started_node.h"
 #include "actors/worker.h"
 #include "cli/daemon_options.h"
+#include "cli/daemon_token.h"
 #include "cli/devices.h"
 #include "cli/faulty_store.h"
 #include "cli/job_port.h"
@@ -51,7 +52,6 @@
 #include "runtime/redis/store.h"
 #include "runtime/store/metered.h"
 #include "runtime/store/read_cache.h"
-#include "runtime/token.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -282,41 +282,6 @@ static tdm_status daemon_open_store(struct daemon *daemon)
     TDM_TRY(tdm__read_cache_create(&daemon->read_cache));
     daemon->store->read_cache = daemon->read_cache;
     return TDM_OK;
-}
-
-/* Makes the file "token" in the directory of a started daemon a link to the token file `named`. So
- * programs of this node find the token without TANDEM_TOKEN_FILE. */
-static tdm_status link_token(const char *named, const char *path)
-{
-    char absolute[PATH_MAX];
-
-    if (realpath(named, absolute) == NULL || (unlink(path) != 0 && errno != ENOENT) ||
-        symlink(absolute, path) != 0) {
-        return tdm__fail_errno(errno, "linking %s to the token file %s", path, named);
-    }
-    return TDM_OK;
-}
-
-/* Reads or creates the cluster's secret token. A daemon that starts in the directory of an earlier
- * daemon uses that daemon's token. */
-static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
-{
-    const char *named = getenv("TANDEM_TOKEN_FILE");
-    char path[TDM__ADDRESS_BYTES + 16];
-    tdm_status status;
-
-    (void)snprintf(path, sizeof(path), "%s/token", daemon->directory);
-    if (named != NULL && named[0] != '\0') {
-        TDM_TRY(tdm__token_read(named, token));
-        return daemon->options.is_started ? link_token(named, path) : TDM_OK;
-    }
-    if (daemon->options.redis_url != NULL || daemon->options.join_address != NULL) {
-        return tdm__fail(TDM_E_AUTH, "a node of a cluster needs TANDEM_TOKEN_FILE: "
-                                     "the same 32-byte file on every node. Make it "
-                                     "by: umask 077; head -c 32 /dev/urandom >token");
-    }
-    status = tdm__token_create(path, token);
-    return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;
 }
 
 /* Makes the daemon listen for submitted jobs on TCP, if requested. */
@@ -558,7 +523,7 @@ static tdm_status daemon_start(struct daemon *daemon)
     TDM_TRY(daemon_describe_node(daemon));
     TDM_TRY(daemon_start_redis(daemon));
     /* The token comes first, so that a missing token is reported without a wait for the store. */
-    TDM_TRY(get_token(daemon, daemon->node.token));
+    TDM_TRY(cli_daemon_token_get(&daemon->options, daemon->directory, daemon->node.token));
     TDM_TRY(daemon_create_endpoint(daemon));
     TDM_TRY(daemon_open_store(daemon));
     TDM_TRY(daemon_listen(daemon));

@@ -259,6 +259,35 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
     return actor->name_key[0] == '\0' ? TDM_OK : tdm__actor_name_put(txn, actor);
 }
 
+tdm_status tdm__actor_name_find(const struct tdm__txn *txn, const char *name_key,
+                                const struct tdm__store_record **record_out,
+                                struct tdm__actor_record *holder_out)
+{
+    *record_out = name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, name_key);
+    return *record_out == NULL ? TDM_OK : tdm__actor_record_read(*record_out, holder_out);
+}
+
+tdm_status tdm__txn_change_node(struct tdm__txn *txn, const struct tdm__id *node_id,
+                                const struct tdm__grant *left, const struct tdm__grant *came)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("free", node_id, key));
+    struct tdm__node_resources node;
+
+    if (record == NULL) {
+        return tdm__txn_require_unchanged(txn, key);
+    }
+    TDM_TRY(tdm__free_record_read(record, &node));
+    if (left != NULL && tdm__pool_release_grant(&node.pool, left) == TDM_OK) {
+        node.actors_count -= node.actors_count > 0 ? 1 : 0;
+    }
+    if (came != NULL && tdm__pool_allocate_held_grant(&node.pool, came) == TDM_OK) {
+        node.actors_count++;
+    }
+    return tdm__free_record_put(txn, &node);
+}
+
 /* ---- group/ID --------------------------------------------------------------------------- */
 
 /* Returns bundle number `index` for the encoder of a message. */

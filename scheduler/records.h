@@ -122,6 +122,19 @@ tdm_status tdm__actor_record_put_unnamed(struct tdm__txn *txn,
                                          const struct tdm__actor_record *actor);
 /* Adds the write of the name record of an actor that has a name to the transaction. */
 tdm_status tdm__actor_name_put(struct tdm__txn *txn, const struct tdm__actor_record *actor);
+/* Finds the record of an actor's name in the transaction, which must have read it, and decodes it.
+ * `*record_out` is NULL, and `*holder_out` not written, if there is no such record, or if
+ * `name_key` is "". */
+tdm_status tdm__actor_name_find(const struct tdm__txn *txn, const char *name_key,
+                                const struct tdm__store_record **record_out,
+                                struct tdm__actor_record *holder_out);
+/* Changes the free resources of a node, and its number of actors, by an actor that leaves it and
+ * one that comes: gives back the grant `left`, takes the grant `came`, and adds the write to the
+ * transaction. Either grant may be NULL. If the node has no record free/ID, the commit only checks
+ * that it has not joined meanwhile, because a node counts its actors when it joins. The transaction
+ * must have read that key. */
+tdm_status tdm__txn_change_node(struct tdm__txn *txn, const struct tdm__id *node_id,
+                                const struct tdm__grant *left, const struct tdm__grant *came);
 
 /* One bundle of a placement group, as its record contains it. */
 struct tdm__bundle_record {

@@ -380,17 +380,13 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
 tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
                                  const struct tdm__id *actor, const struct tdm__id *taker)
 {
-    const struct tdm__store_record *record =
-        name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, name_key);
+    const struct tdm__store_record *record;
     struct tdm__actor_record holder;
     char holder_text[TDM__ID_TEXT_BYTES];
     char name[TDM__NAME_OF_KEY_BYTES];
 
-    if (record == NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__actor_record_read(record, &holder));
-    if (tdm__id_equal(&holder.actor, actor)) {
+    TDM_TRY(tdm__actor_name_find(txn, name_key, &record, &holder));
+    if (record == NULL || tdm__id_equal(&holder.actor, actor)) {
         return TDM_OK;
     }
     if (!node_is_present(txn, &holder.node) &&
@@ -429,13 +425,10 @@ static tdm_status check_name_may_move(struct tdm__txn *txn,
     if (!view_of(request)->names_wait) {
         return TDM_OK;
     }
-    record = tdm__txn_find_record(txn, request->name_key);
-    if (record != NULL) {
-        TDM_TRY(tdm__actor_record_read(record, &holder));
-        if (tdm__id_equal(&holder.actor, &request->actor) ||
-            tdm__record_is_confirmed(view_of(request), record->version)) {
-            return TDM_OK;
-        }
+    TDM_TRY(tdm__actor_name_find(txn, request->name_key, &record, &holder));
+    if (record != NULL && (tdm__id_equal(&holder.actor, &request->actor) ||
+                           tdm__record_is_confirmed(view_of(request), record->version))) {
+        return TDM_OK;
     }
     return tdm__fail(TDM_E_AGAIN,
                      "the cluster's store lost changes, and the name \"%s\" may belong to an actor "
@@ -585,30 +578,8 @@ struct actor_release {
     void *arg;                /* First argument of the callback `fn`. */
 };
 
-/* Releases resources on a node and adds the write of that node's resources. They are also written
- * if the node has joined again and does not count the grant: it may count it in a moment, from
- * records that it has read before this commit, and its commit must not succeed then. */
-static tdm_status release_on_node(struct tdm__txn *txn, const struct tdm__id *node_id,
-                                  const struct tdm__grant *grant)
-{
-    char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("free", node_id, key));
-    struct tdm__node_resources node;
-
-    if (record == NULL) {
-        /* The node is lost with all its resources. If it joins now, it counts the actor. */
-        return tdm__txn_require_unchanged(txn, key);
-    }
-    TDM_TRY(tdm__free_record_read(record, &node));
-    if (tdm__pool_release_grant(&node.pool, grant) == TDM_OK) {
-        node.actors_count -= node.actors_count > 0 ? 1 : 0;
-    }
-    return tdm__free_record_put(txn, &node);
-}
-
 /* Gives back the resources of the actor `arg` to the pool of its bundle. The group's record is also
- * written if it was written again without this actor, for the reason that release_on_node() has. */
+ * written if it was written again without this actor, as in release_body(). */
 static tdm_status release_from_pool(void *arg, struct tdm__pool *pool)
 {
     (void)tdm__pool_release_grant(pool, &((const struct tdm__actor_record *)arg)->grant);
@@ -628,17 +599,13 @@ static tdm_status release_in_bundle(struct tdm__txn *txn, const struct tdm__acto
 /* Removes the actor's name record if it still belongs to the actor. */
 static tdm_status release_name(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
-    const struct tdm__store_record *record =
-        actor->name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, actor->name_key);
+    const struct tdm__store_record *record;
     struct tdm__actor_record holder;
 
-    if (record == NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__actor_record_read(record, &holder));
-    return tdm__id_equal(&holder.actor, &actor->actor) ? tdm__txn_delete(txn, actor->name_key)
-                                                       /* Another actor has the name now. */
-                                                       : TDM_OK;
+    TDM_TRY(tdm__actor_name_find(txn, actor->name_key, &record, &holder));
+    return record != NULL && tdm__id_equal(&holder.actor, &actor->actor)
+               ? tdm__txn_delete(txn, actor->name_key)
+               : TDM_OK;
 }
 
 /* Body of the transaction that releases an actor: removes its records and releases its resources.
@@ -646,7 +613,11 @@ static tdm_status release_name(struct tdm__txn *txn, const struct tdm__actor_rec
  * The record in the store says what the actor holds, so only the placement in that record is
  * released. Both the daemon of the actor's node and that of its owner's node may release the same
  * placement, each more than once if replies are lost. Meanwhile the actor may have been placed
- * again. */
+ * again.
+ *
+ * The resources of the node are also written if the node has joined again and does not count the
+ * grant: it may count the grant in a moment, from records that it has read before this commit, and
+ * its commit must not succeed then. */
 static tdm_status release_body(void *arg, struct tdm__txn *txn)
 {
     const struct actor_release *actor_release = arg;
@@ -667,7 +638,7 @@ static tdm_status release_body(void *arg, struct tdm__txn *txn)
     TDM_TRY(tdm__txn_delete(txn, key));
     TDM_TRY(release_name(txn, tdm__id_is_none(&actor->node) ? &now : actor));
     /* The grant of `actor` may contain CPUs that the actor has lent. */
-    return tdm__id_is_none(&now.group) ? release_on_node(txn, &now.node, &now.grant)
+    return tdm__id_is_none(&now.group) ? tdm__txn_change_node(txn, &now.node, &now.grant, NULL)
                                        : release_in_bundle(txn, &now);
 }
 

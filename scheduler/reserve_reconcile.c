@@ -237,15 +237,12 @@ static bool allocate_expected(struct work *work, const struct tdm__actor_record 
 /* Deletes the name of an actor that is not on this node, if it still belongs to the actor. */
 static tdm_status delete_name(struct work *work, const struct tdm__actor_record *actor)
 {
-    const struct tdm__store_record *record =
-        actor->name_key[0] == '\0' ? NULL : tdm__txn_find_record(work->txn, actor->name_key);
+    const struct tdm__store_record *record;
     struct tdm__actor_record holder;
 
-    if (record == NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__actor_record_read(record, &holder));
-    return tdm__id_equal(&holder.actor, &actor->actor) && tdm__id_equal(&holder.node, &actor->node)
+    TDM_TRY(tdm__actor_name_find(work->txn, actor->name_key, &record, &holder));
+    return record != NULL && tdm__id_equal(&holder.actor, &actor->actor) &&
+                   tdm__id_equal(&holder.node, &actor->node)
                ? tdm__txn_delete(work->txn, record->key)
                : TDM_OK;
 }

@@ -50,31 +50,6 @@ static tdm_status replace_in_pool(void *arg, struct tdm__pool *pool)
     return tdm__pool_allocate_held_grant(pool, &replacement->actor->grant);
 }
 
-/* Changes the resources of a node as the record of an actor is replaced, and adds the write of
- * them: `left` is the record that the node loses, and `came` the one that it gets; either may be
- * NULL. Changes nothing if the node has not joined, because it counts its actors when it does. */
-static tdm_status replace_on_node(struct tdm__txn *txn, const struct tdm__id *node_id,
-                                  const struct tdm__actor_record *left,
-                                  const struct tdm__actor_record *came)
-{
-    char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("free", node_id, key));
-    struct tdm__node_resources node;
-
-    if (record == NULL) {
-        return tdm__txn_require_unchanged(txn, key);
-    }
-    TDM_TRY(tdm__free_record_read(record, &node));
-    if (left != NULL && tdm__pool_release_grant(&node.pool, &left->grant) == TDM_OK) {
-        node.actors_count -= node.actors_count > 0 ? 1 : 0;
-    }
-    if (came != NULL && tdm__pool_allocate_held_grant(&node.pool, &came->grant) == TDM_OK) {
-        node.actors_count++;
-    }
-    return tdm__free_record_put(txn, &node);
-}
-
 /* Changes the resources of the nodes or of the bundle that the two records of a replacement name.
  */
 static tdm_status replace_resources(struct tdm__txn *txn, const struct replacement *replacement)
@@ -87,25 +62,23 @@ static tdm_status replace_resources(struct tdm__txn *txn, const struct replaceme
         return tdm__txn_change_bundle(txn, actor, replace_in_pool, (void *)replacement);
     }
     if (has_moved) {
-        TDM_TRY(replace_on_node(txn, &stored->node, stored, NULL));
+        TDM_TRY(tdm__txn_change_node(txn, &stored->node, &stored->grant, NULL));
     }
-    return replace_on_node(txn, &actor->node, has_moved ? NULL : stored, actor);
+    return tdm__txn_change_node(txn, &actor->node,
+                                stored == NULL || has_moved ? NULL : &stored->grant, &actor->grant);
 }
 
 tdm_status tdm__restore_name(struct tdm__txn *txn, const struct tdm__actor_record *actor,
                              const struct tdm__store_view *view, bool *waits_out)
 {
-    const struct tdm__store_record *record =
-        actor->name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, actor->name_key);
+    const struct tdm__store_record *record;
     struct tdm__actor_record holder;
 
     *waits_out = false;
     if (actor->name_key[0] == '\0') {
         return TDM_OK;
     }
-    if (record != NULL) {
-        TDM_TRY(tdm__actor_record_read(record, &holder));
-    }
+    TDM_TRY(tdm__actor_name_find(txn, actor->name_key, &record, &holder));
     switch (tdm__reconcile_name(actor, record == NULL ? NULL : &holder,
                                 record != NULL && tdm__record_is_confirmed(view, record->version),
                                 view->holders_wait)) {
@@ -126,13 +99,12 @@ tdm_status tdm__restore_name(struct tdm__txn *txn, const struct tdm__actor_recor
  * written. */
 static bool has_own_name(const struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
-    const struct tdm__store_record *record =
-        actor->name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, actor->name_key);
+    const struct tdm__store_record *record;
     struct tdm__actor_record holder;
 
     return actor->name_key[0] == '\0' ||
-           (record != NULL && tdm__actor_record_read(record, &holder) == TDM_OK &&
-            tdm__id_equal(&holder.actor, &actor->actor));
+           (tdm__actor_name_find(txn, actor->name_key, &record, &holder) == TDM_OK &&
+            record != NULL && tdm__id_equal(&holder.actor, &actor->actor));
 }
 
 /* Body of the transaction that restores an actor: writes its records again, unless they exist. */

@@ -5,7 +5,7 @@
 
 #include "colocate/job/job_file.h"
 #include "colocate/job/run_options.h"
-#include "colocate/job/weight_update.h"
+#include "colocate/job/weight_connect.h"
 
 /* Size in bytes of the buffer for one banner line, its final NUL included. */
 enum { TDM__BANNER_BYTES = 512 };

@@ -16,6 +16,7 @@
 #include "colocate/job/earlier_job.h"
 #include "colocate/job/engine_failover.h"
 #include "colocate/job/engine_recovery.h"
+#include "colocate/job/weight_connect.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -173,7 +174,7 @@ static tdm_status start_trainers(struct tdm__controller *controller)
     if (status == TDM_OK) {
         struct tdm__weight_cost cost;
 
-        status = tdm__weight_update_connect(workers, answer, &cost);
+        status = tdm__weight_connect(workers, answer, &cost);
         if (status == TDM_OK) {
             trace_update_cost(controller, &cost);
             note_converting_engines(controller);

@@ -16,7 +16,7 @@
 
 #include "colocate/job/engine_failover.h"
 #include "colocate/job/gpu_places.h"
-#include "colocate/job/weight_update.h"
+#include "colocate/job/weight_connect.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -73,7 +73,7 @@ static tdm_status start_engine(struct tdm__worker_group *workers, uint32_t engin
 
     TDM_TRY(tdm__worker_group_call(workers, &workers->engines[first], workers->ranks_per_engine,
                                    "start", no_arguments, timeout_ms));
-    TDM_TRY(tdm__weight_update_connect_engine(workers, engine));
+    TDM_TRY(tdm__weight_connect_engine(workers, engine));
     return tdm__worker_group_call(workers, &workers->trainers[server], groups->ranks_per_group,
                                   "detach_engine", no_arguments, timeout_ms);
 }

@@ -291,15 +291,20 @@ struct rank_opener {
     bool has_pause;  /* True if the table has a function that frees it. */
 };
 
+/* Returns how to learn what a rank of a library in Python declares. */
+static struct rank_opener python_opener(const struct tdm__python_library *python)
+{
+    /* The package has checked that the class has what it needs. */
+    return (struct rank_opener){.python = python, .has_resume = true, .has_pause = true};
+}
+
 /* Returns how to learn what a trainer rank of the library declares. */
 static struct rank_opener trainer_opener(const struct tdm__job_library *library)
 {
     const struct tdm_trainer_ops *ops = library->jobs->trainer;
 
     if (library->python != NULL) {
-        /* The package has checked that the class has what it needs. */
-        return (struct rank_opener){
-            .python = library->python, .has_resume = true, .has_pause = true};
+        return python_opener(library->python);
     }
     return (struct rank_opener){.open = ops->open,
                                 .regions = ops->regions,
@@ -314,9 +319,7 @@ static struct rank_opener engine_opener(const struct tdm__job_library *library)
     const struct tdm_engine_ops *ops = library->jobs->engine;
 
     if (library->python != NULL) {
-        /* The package has checked that the class has what it needs. */
-        return (struct rank_opener){
-            .python = library->python, .has_resume = true, .has_pause = true};
+        return python_opener(library->python);
     }
     return (struct rank_opener){.open = ops->open,
                                 .regions = ops->regions,
@@ -393,6 +396,20 @@ static tdm_status check_outside_memory(const struct tdm__memory_budget_rank *ran
     return TDM_OK;
 }
 
+/* Learns which regions a rank of the job declares, with the named layout of its section of the job
+ * file, and checks them. `index` is as in query_rank_regions(). */
+static tdm_status query_rank(const struct tdm__job_spec *spec, const char *section,
+                             const struct rank_opener *opener, struct tdm_rank_context *context,
+                             uint32_t index, struct tdm__memory_budget_rank *rank)
+{
+    struct tdm__named_layout *named_layout = NULL;
+
+    TDM_TRY(create_named_layout(spec, section, context, &named_layout));
+    TDM_TRY(check_and_free_named_layout(named_layout, rank,
+                                        query_rank_regions(opener, context, index, rank)));
+    return check_outside_memory(rank, opener);
+}
+
 /* Adds all trainer ranks of the job to the input. */
 static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
                                     const struct rank_opener *opener,
@@ -408,15 +425,10 @@ static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
                                            .ranks_count = spec->trainer_num_ranks,
                                            .seed = spec->seed};
         struct tdm__memory_budget_rank *rank = &input->ranks[input->ranks_count++];
-        struct tdm__named_layout *named_layout = NULL;
 
         (void)snprintf(rank->name, sizeof(rank->name), "trainer/%u", r);
         rank->gpu = spec->engine_colocate ? tdm__gather_groups_first_image(&groups, r) : r;
-        TDM_TRY(create_named_layout(spec, "trainer", &context, &named_layout));
-        TDM_TRY(check_and_free_named_layout(
-            named_layout, rank,
-            query_rank_regions(opener, &context, input->ranks_count - 1, rank)));
-        TDM_TRY(check_outside_memory(rank, opener));
+        TDM_TRY(query_rank(spec, "trainer", opener, &context, input->ranks_count - 1, rank));
     }
     return TDM_OK;
 }
@@ -435,17 +447,12 @@ static tdm_status add_engine_ranks(const struct tdm__job_spec *spec,
                                            .engine = r / ranks_per_engine,
                                            .seed = spec->seed};
         struct tdm__memory_budget_rank *rank = &input->ranks[input->ranks_count++];
-        struct tdm__named_layout *named_layout = NULL;
 
         (void)snprintf(rank->name, sizeof(rank->name), "engine/%u/%u", context.engine,
                        context.rank);
         rank->gpu = spec->engine_colocate ? r : spec->trainer_num_ranks + r;
         rank->is_engine = true;
-        TDM_TRY(create_named_layout(spec, "engine", &context, &named_layout));
-        TDM_TRY(check_and_free_named_layout(
-            named_layout, rank,
-            query_rank_regions(opener, &context, input->ranks_count - 1, rank)));
-        TDM_TRY(check_outside_memory(rank, opener));
+        TDM_TRY(query_rank(spec, "engine", opener, &context, input->ranks_count - 1, rank));
     }
     return TDM_OK;
 }

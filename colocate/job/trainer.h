@@ -1,4 +1,4 @@
-/* trainer.h - the state of a trainer rank, shared by trainer_actor.c and trainer_update.c. */
+/* trainer.h - the state of a trainer rank, shared by the files trainer_*.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_TRAINER_H
 #define TDM_COLOCATE_JOB_TRAINER_H

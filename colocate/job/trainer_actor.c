@@ -11,6 +11,7 @@
 #include "colocate/job/job_file.h"
 #include "colocate/job/named_layout_slices.h"
 #include "colocate/job/train_batch.h"
+#include "colocate/job/trainer_plan.h"
 #include "colocate/job/trainer_update.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -87,7 +88,7 @@ static void trainer_destruct(void *self)
 {
     struct trainer *trainer = self;
 
-    tdm__trainer_disconnect(trainer);
+    tdm__trainer_plan_destroy(trainer);
     for (uint32_t i = 0; trainer->layouts != NULL && i < trainer->rank.context.ranks_count; i++) {
         if (i != trainer->rank.context.rank) {
             tdm__layout_fini(&trainer->layouts[i]);

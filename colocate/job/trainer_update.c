@@ -10,8 +10,8 @@
  * groups (abort_update).
  * An update by names is one whose engines have each tensor whole (whole_tensors.h). Its buckets
  * have no halves, so that a chunk is written after all engines have read the chunk before.
- * In every mode each rank describes what it wrote, and the first rank of each engine's gather group
- * calls the engine (announcement.h).
+ * In every mode each rank describes what it wrote (chunk_description.h), and the first rank of each
+ * engine's gather group calls the engine (announcement.h).
  * If the trainer ranks are on several nodes, what an engine rank wants from other nodes is
  * exchanged in rounds (node_exchange.h) while the chunk is written. The collective operations of
  * all ranks are one agreement before the first chunk, one for each chunk that is not skipped (in an
@@ -25,8 +25,10 @@
 
 #include "colocate/comm/collective.h"
 #include "colocate/job/announcement.h"
+#include "colocate/job/chunk_description.h"
 #include "colocate/job/exchange_round.h"
 #include "colocate/job/trainer_agreement.h"
+#include "colocate/job/trainer_plan.h"
 #include "colocate/job/transfer_target.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -37,34 +39,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    BUCKET_MS = 10000, /* Longest time in milliseconds to wait for memory for a bucket. */
-    /* Number of buffers of an exchange between nodes: one for sending, one for receiving. */
-    EXCHANGE_BUFFERS = 2
-};
-
-/* Returns the number of images of the transfer plan. */
-static uint32_t images_count(const struct trainer *trainer)
-{
-    return tdm__gather_groups_images(&trainer->rank.groups);
-}
-
-void tdm__trainer_disconnect(struct trainer *trainer)
-{
-    tdm__trainer_agreement_fini(&trainer->agreement);
-    tdm__weight_writer_destroy(trainer->weight_writer);
-    tdm__transfer_plan_destroy(trainer->transfer_plan);
-    tdm__whole_tensors_destroy(trainer->whole_tensors);
-    tdm__image_places_fini(&trainer->image_places);
-    for (uint32_t i = 0; trainer->engine_layouts != NULL && i < images_count(trainer); i++) {
-        tdm__layout_fini(&trainer->engine_layouts[i]);
-    }
-    free(trainer->engine_layouts);
-    trainer->weight_writer = NULL;
-    trainer->transfer_plan = NULL;
-    trainer->whole_tensors = NULL;
-    trainer->engine_layouts = NULL;
-}
+/* Longest time in milliseconds to wait for memory for a bucket. */
+enum { BUCKET_MS = 10000 };
 
 /* ---- methods: engines and memory -------------------------------------------------------- */
 
@@ -84,140 +60,6 @@ static tdm_status trainer_check_connected(const struct trainer *trainer)
                : tdm__fail(TDM_E_STATE, "this rank does not know yet what the engines need");
 }
 
-/* Returns the size in bytes of each part of a bucket, if exchanges between nodes have buffers of
- * `exchange_bytes`. */
-static uint64_t bucket_part_bytes(const struct trainer *trainer, uint64_t exchange_bytes)
-{
-    return (trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes) /
-           tdm__gather_groups_images_max(&trainer->rank.groups);
-}
-
-/* Computes the transfer plan from the layouts of both sides. `image_bytes` is the size of an engine
- * rank's weights. `exchange_bytes` is that of each buffer of an exchange between nodes; 0 if there
- * is none. */
-static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_bytes, bool in_place,
-                                      uint64_t exchange_bytes)
-{
-    uint64_t halves_bytes = bucket_part_bytes(trainer, exchange_bytes);
-    const struct tdm__transfer_plan_options transfer_plan = {
-        .manifest = trainer->manifest,
-        .from = trainer->layouts,
-        .from_count = trainer->rank.context.ranks_count,
-        .to = trainer->engine_layouts,
-        .to_count = images_count(trainer),
-        .from_locations = trainer->locations,
-        .to_locations = trainer->image_places.locations,
-        .image_bytes = image_bytes,
-        .chunk_bytes = in_place ? 0 : halves_bytes / TDM__BUCKET_HALVES,
-        .exchange_bytes = exchange_bytes};
-
-    return tdm__transfer_plan_create(&transfer_plan, &trainer->transfer_plan);
-}
-
-/* Computes the transfer plan to engines that get whole tensors. All engine ranks want the same, so
- * that those which a trainer rank serves share its bucket. */
-static tdm_status compile_whole_plan(struct trainer *trainer, uint64_t exchange_bytes)
-{
-    uint64_t bucket_bytes = trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes;
-    uint32_t ranks_count = trainer->rank.context.ranks_count;
-
-    tdm__whole_tensors_destroy(trainer->whole_tensors);
-    trainer->whole_tensors = NULL;
-    TDM_TRY(tdm__whole_tensors_create(trainer->manifest, bucket_bytes, images_count(trainer),
-                                      &trainer->whole_tensors));
-    return tdm__whole_tensors_compile_plan(trainer->whole_tensors, trainer->layouts, ranks_count,
-                                           trainer->locations, trainer->image_places.locations,
-                                           exchange_bytes, &trainer->transfer_plan);
-}
-
-/* Computes the transfer plan for the mode of the update. */
-static tdm_status compile_plan(struct trainer *trainer,
-                               const struct tdm__trainer_connect_message *message,
-                               uint64_t exchange_bytes)
-{
-    return message->layouts.count == 0 ? compile_whole_plan(trainer, exchange_bytes)
-                                       : compile_slices_plan(trainer, message->weights_bytes,
-                                                             message->in_place, exchange_bytes);
-}
-
-/* Computes the transfer plan again, with an exchange, if it copies between nodes: trainer ranks
- * write into memory of their own node only. The buffers of the exchange are taken from the size of
- * the bucket, all of it if there is no bucket and half of it otherwise, so that the memory budget
- * stays the same. */
-static tdm_status add_exchange(struct trainer *trainer,
-                               const struct tdm__trainer_connect_message *message)
-{
-    bool has_bucket = message->layouts.count == 0 || !message->in_place;
-    uint64_t bytes = trainer->rank.bucket_bytes / (has_bucket ? 2 : 1) / EXCHANGE_BUFFERS;
-
-    if (trainer->transfer_plan->cost.bytes_by_locality[TDM__LOCALITY_OTHER_NODE] == 0) {
-        return TDM_OK;
-    }
-    tdm__transfer_plan_destroy(trainer->transfer_plan);
-    trainer->transfer_plan = NULL;
-    return compile_plan(trainer, message, bytes);
-}
-
-/* Joins the group through which the ranks exchange what crosses between nodes, unless this rank has
- * joined it or the plan has no exchange, which all ranks know. On CUDA NCCL moves its data. */
-static tdm_status join_exchange_group(struct trainer *trainer)
-{
-    char name[TDM__RANK_NAME_BYTES + 32];
-    char node[TDM__ID_TEXT_BYTES];
-    const struct tdm_collective_options options = {
-        .name = name,
-        .rank = trainer->rank.context.rank,
-        .ranks_count = trainer->rank.context.ranks_count,
-        .timeout_ms = trainer->rank.timeout_ms,
-        .node_id = tdm__id_text(&trainer->locations[0].node, node),
-        .on_gpu = 1};
-
-    if (trainer->transfer_plan->exchange == NULL || trainer->exchange != NULL) {
-        return TDM_OK;
-    }
-    (void)snprintf(name, sizeof(name), "%s/exchange", trainer->rank.group_name);
-    return tdm_collective_join(trainer->rank.runtime, &options, &trainer->exchange);
-}
-
-/* Creates the writer that executes the transfer plan for this rank. */
-static tdm_status create_weight_writer(struct trainer *trainer, bool in_place)
-{
-    const struct tdm__weight_writer_options weight_writer = {
-        .transfer_plan = trainer->transfer_plan,
-        .rank = trainer->rank.context.rank,
-        .regions = trainer->rank.regions,
-        .group = trainer->rank.group,
-        .node = trainer->rank.location.node,
-        .in_place = in_place,
-        .has_one_half = trainer->whole_tensors != NULL,
-        .bucket_parts = trainer->whole_tensors != NULL ? NULL : trainer->image_places.bucket_parts};
-
-    return tdm__weight_writer_create(&weight_writer, &trainer->weight_writer);
-}
-
-/* Decodes the layouts of the images. */
-static tdm_status read_engine_layouts(struct trainer *trainer,
-                                      const struct tdm__message_list *layouts)
-{
-    uint32_t count = images_count(trainer);
-
-    if (layouts->count != count) {
-        return tdm__fail(TDM_E_PROTOCOL, "layouts of %u engine ranks for %u images", layouts->count,
-                         count);
-    }
-    trainer->engine_layouts = calloc(count, sizeof(*trainer->engine_layouts));
-    if (trainer->engine_layouts == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "layouts of %u ranks", count);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        struct tdm_bytes layout;
-
-        tdm__message_list_read(layouts, i, &layout, sizeof(layout));
-        TDM_TRY(tdm__layout_decode(layout, &trainer->engine_layouts[i]));
-    }
-    return TDM_OK;
-}
-
 /* Method "connect": gets the engines' layouts, computes the transfer plan and replies its cost.
  * Without layouts the engines get whole tensors. */
 tdm_status tdm__trainer_connect(tdm_call *call, void *self)
@@ -227,17 +69,8 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
 
     TDM_TRY(trainer_check_started(trainer));
     TDM_TRY(tdm__trainer_connect_decode(tdm_call_arguments(call), &message));
-    tdm__trainer_disconnect(trainer);
-    if (message.layouts.count > 0) {
-        TDM_TRY(read_engine_layouts(trainer, &message.layouts));
-    }
-    TDM_TRY(tdm__image_places_init(&trainer->rank.groups, trainer->locations, &message.gpus,
-                                   &trainer->image_places));
-    TDM_TRY(compile_plan(trainer, &message, 0));
-    TDM_TRY(add_exchange(trainer, &message));
-    TDM_TRY(create_weight_writer(trainer, message.layouts.count > 0 && message.in_place));
-    TDM_TRY(tdm__trainer_agreement_reserve(trainer));
-    TDM_TRY(join_exchange_group(trainer));
+    tdm__trainer_plan_destroy(trainer);
+    TDM_TRY(tdm__trainer_plan_create(trainer, &message));
     return tdm__transfer_cost_reply(call, trainer->transfer_plan);
 }
 
@@ -368,33 +201,6 @@ tdm_status tdm__trainer_open_pair(tdm_call *call, void *self)
     return tdm__transfer_pair_open(pair, tdm_runtime_current(), 0, call);
 }
 
-/* Images of the transfer plan that follow one another. */
-struct image_range {
-    uint32_t first; /* The first image. */
-    uint32_t end;   /* The number after the last image. */
-};
-
-/* Returns the images that this rank serves; none if it is in no gather group. */
-static struct image_range own_images(const struct trainer *trainer)
-{
-    uint32_t rank = trainer->rank.context.rank;
-    uint32_t first = tdm__gather_groups_first_image(&trainer->rank.groups, rank);
-
-    return (struct image_range){first,
-                                first + tdm__gather_groups_images_of(&trainer->rank.groups, rank)};
-}
-
-/* Returns the images that this rank's gather group serves. Their numbers are above those of the
- * plan if the rank is in no group. */
-static struct image_range group_images(const struct trainer *trainer)
-{
-    uint32_t each = tdm__gather_groups_images_each(&trainer->rank.groups);
-    uint32_t group =
-        tdm__gather_groups_of_trainer(&trainer->rank.groups, trainer->rank.context.rank);
-
-    return (struct image_range){group * each, (group + 1) * each};
-}
-
 /* One update that is in progress. One chunk may be announced to the engine and not be
  * read yet, while the next one is written. */
 struct chunk_transfer {
@@ -450,156 +256,16 @@ static void deliver_image(struct trainer *trainer, uint32_t chunk, uint32_t imag
 static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
 {
     struct tdm__first_failure failure = {TDM_OK, ""};
-    const struct image_range own = own_images(trainer);
+    const struct tdm__gather_groups *groups = &trainer->rank.groups;
+    uint32_t first = tdm__gather_groups_first_image(groups, trainer->rank.context.rank);
+    uint32_t end = first + tdm__gather_groups_images_of(groups, trainer->rank.context.rank);
 
-    for (uint32_t image = own.first; image < own.end; image++) {
+    for (uint32_t image = first; image < end; image++) {
         if (tdm__weight_writer_has_part(trainer->weight_writer, chunk, image)) {
             deliver_image(trainer, chunk, image, &failure);
         }
     }
     return tdm__first_failure_return(&failure);
-}
-
-/* Describes the whole tensors in this rank's bucket; `about` gets views of them. */
-static tdm_status describe_whole_tensors(const struct chunk_transfer *transfer, uint32_t chunk,
-                                         struct tdm_update_bucket *about,
-                                         struct tdm_bytes *handles_out)
-{
-    struct trainer *trainer = transfer->trainer;
-    const tdm_region *bucket = tdm__weight_writer_bucket(trainer->weight_writer);
-    const struct tdm__written_bucket written = {.device =
-                                                    tdm__regions_device(trainer->rank.regions),
-                                                .region = bucket,
-                                                .location = &trainer->rank.location,
-                                                .update = transfer->update,
-                                                .epoch = transfer->epoch,
-                                                .index = chunk,
-                                                .writer = trainer->rank.context.rank};
-
-    about->tensors =
-        tdm__whole_tensors_views(trainer->whole_tensors, bucket, chunk, &about->tensors_count);
-    return tdm__whole_tensors_describe(trainer->whole_tensors, &written, handles_out);
-}
-
-/* Appends an announcement of this rank to `list`, unless it is empty. The failpoint may change a
- * byte of its description. */
-static tdm_status add_announcement(struct tdm__announcement_list *list,
-                                   struct tdm__rank_announcement_message *announcement,
-                                   const char *failpoint)
-{
-    if (announcement->tensor_handles.size_bytes == 0 && announcement->attached.size_bytes == 0) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__rank_announcement_seal(announcement));
-    TDM_TRY(tdm__announcement_list_add(list, announcement));
-    tdm__failpoint_change(failpoint, list->items[list->count - 1].tensor_handles);
-    return TDM_OK;
-}
-
-/* Appends to `list` what this rank has written of the chunk for the engine ranks from `first` to
- * `end` - 1. */
-static tdm_status describe_slices(const struct chunk_transfer *transfer, uint32_t chunk,
-                                  uint32_t first, uint32_t end, const char *failpoint,
-                                  struct tdm__announcement_list *list)
-{
-    struct trainer *trainer = transfer->trainer;
-
-    for (uint32_t i = first; i < end; i++) {
-        struct tdm__rank_announcement_message announcement = {.writer = trainer->rank.context.rank,
-                                                              .engine_rank = i};
-
-        TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                                  transfer->epoch, chunk, i,
-                                                  &announcement.tensor_handles));
-        TDM_TRY(add_announcement(list, &announcement, failpoint));
-    }
-    return TDM_OK;
-}
-
-/* Appends to trainer->for_others what this rank has written of the chunk for engines of other
- * gather groups. */
-static tdm_status describe_for_others(const struct chunk_transfer *transfer, uint32_t chunk)
-{
-    struct trainer *trainer = transfer->trainer;
-    uint32_t count = images_count(trainer);
-    const struct image_range group = group_images(trainer);
-    static const char failpoint[] = "trainer.described_for_others";
-
-    tdm__announcement_list_clear(&trainer->for_others);
-    if (!tdm__trainer_chunk_crosses_groups(trainer, chunk)) {
-        return TDM_OK;
-    }
-    TDM_TRY(describe_slices(transfer, chunk, 0, group.first < count ? group.first : count,
-                            failpoint, &trainer->for_others));
-    return describe_slices(transfer, chunk, group.end, count, failpoint, &trainer->for_others);
-}
-
-/* Failpoint that may change what a rank describes for engines of its own gather group. */
-static const char described_failpoint[] = "trainer.described";
-
-/* Appends to `list` what this rank has written of the chunk for an image that it serves, and what
- * the library attaches to it. */
-static tdm_status describe_own(const struct chunk_transfer *transfer, uint32_t chunk,
-                               uint32_t image, struct tdm__announcement_list *list)
-{
-    struct trainer *trainer = transfer->trainer;
-    struct tdm_update_bucket about = {.index = chunk,
-                                      .buckets_count = trainer->transfer_plan->chunks_count,
-                                      .engine_rank = image % trainer->rank.groups.ranks_per_engine};
-    struct tdm__rank_announcement_message own = {.writer = trainer->rank.context.rank,
-                                                 .engine_rank = image};
-
-    if (trainer->whole_tensors != NULL) {
-        TDM_TRY(describe_whole_tensors(transfer, chunk, &about, &own.tensor_handles));
-    } else {
-        TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                                  transfer->epoch, chunk, image,
-                                                  &own.tensor_handles));
-    }
-    if (trainer->ops->attach != NULL &&
-        tdm__weight_writer_has_part(trainer->weight_writer, chunk, image)) {
-        TDM_TRY(trainer->ops->attach(trainer->rank.state, &about, &own.attached));
-    }
-    return add_announcement(list, &own, described_failpoint);
-}
-
-/* Appends to `list` what this rank has written of the chunk for the engines of its gather group:
- * for the images that it serves, and for those that other ranks of the group serve. */
-static tdm_status describe_for_group(const struct chunk_transfer *transfer, uint32_t chunk,
-                                     struct tdm__announcement_list *list)
-{
-    const struct image_range own = own_images(transfer->trainer);
-    const struct image_range group = group_images(transfer->trainer);
-
-    for (uint32_t image = own.first; image < own.end; image++) {
-        TDM_TRY(describe_own(transfer, chunk, image, list));
-    }
-    if (transfer->trainer->whole_tensors != NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(describe_slices(transfer, chunk, group.first, own.first, described_failpoint, list));
-    return describe_slices(transfer, chunk, own.end, group.end, described_failpoint, list);
-}
-
-/* Collects what this rank gives to the gather of the chunk in trainer->for_gather: its own
- * announcements, and those of ranks of other groups. After a failure there are none. */
-static tdm_status collect_announcements(const struct chunk_transfer *transfer, uint32_t chunk)
-{
-    struct trainer *trainer = transfer->trainer;
-    tdm_status status;
-
-    tdm__announcement_list_clear(&trainer->for_gather);
-    if (!tdm__served_engines_any(&trainer->engines)) {
-        return TDM_OK;
-    }
-    status = describe_for_group(transfer, chunk, &trainer->for_gather);
-    if (status == TDM_OK) {
-        status = tdm__trainer_receive_announcements(trainer, chunk, &trainer->for_gather);
-    }
-    if (status != TDM_OK) {
-        tdm__announcement_list_clear(&trainer->for_gather);
-    }
-    return status;
 }
 
 /* Describes the written chunk for the engines of this rank's gather group and announces it with the
@@ -608,11 +274,12 @@ static tdm_status collect_announcements(const struct chunk_transfer *transfer, u
 static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
+    const struct tdm__written_chunk written = {transfer->update, transfer->epoch, chunk};
     struct tdm__first_failure failure = {TDM_OK, ""};
     bool is_told;
 
     transfer->announced_chunk = chunk;
-    tdm__first_failure_note(&failure, collect_announcements(transfer, chunk));
+    tdm__first_failure_note(&failure, tdm__chunk_describe_for_group(trainer, &written));
     tdm__first_failure_note(&failure,
                             tdm__announcement_send(trainer, chunk, &trainer->for_gather, &is_told));
     if (is_told) {
@@ -721,6 +388,7 @@ static tdm_status await_room(struct chunk_transfer *transfer, uint32_t chunk)
 static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
+    const struct tdm__written_chunk written = {transfer->update, transfer->epoch, chunk};
     tdm_status status;
 
     if (tdm__weight_writer_chunk_is_held(trainer->weight_writer, chunk)) {
@@ -729,7 +397,7 @@ static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk
     TDM_TRY(await_room(transfer, chunk));
     tdm__failpoint_hit("trainer.write");
     status = write_chunk(transfer, chunk, transfer->announce_status);
-    status = status == TDM_OK ? describe_for_others(transfer, chunk) : status;
+    status = status == TDM_OK ? tdm__chunk_describe_for_others(trainer, &written) : status;
     TDM_TRY(tdm__trainer_agree_on_chunk(trainer, await_announced(transfer, status), chunk,
                                         &trainer->for_others));
     tdm__failpoint_hit("trainer.written");

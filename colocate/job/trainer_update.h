@@ -9,8 +9,5 @@
  * trainer_update.c. */
 tdm_method tdm__trainer_connect, tdm__trainer_acquire_bucket, tdm__trainer_release_bucket,
     tdm__trainer_detach_engine, tdm__trainer_open_pair, tdm__trainer_update;
-/* Frees what the method "connect" has made: the layouts of the engines or the description of whole
- * tensors, the transfer plan and the weight writer. */
-void tdm__trainer_disconnect(struct trainer *trainer);
 
 #endif

@@ -10,14 +10,16 @@
  * Invariants: no rank serves or drops staged weights before the outcome is recorded. An engine rank
  * is recorded as dead only after its process was killed. If the store loses its record,
  * restore_record() writes it again from `source_state`.
- * Trainers send the weights by their transfer plan (stage_transfer): as slices in the engines'
- * layout, or as whole tensors by name. Or engines read a checkpoint (stage_file). All functions run
- * on the controller's thread and block. */
+ * Trainers send the weights by the transfer plan that they computed before the first update
+ * (weight_connect.h, stage_transfer): as slices in the engines' layout, or as whole tensors by
+ * name. Or engines read a checkpoint (stage_file). All functions run on the controller's thread and
+ * block. */
 #include "colocate/job/weight_update.h"
 
 #include "actors/process/runtime.h"
 #include "colocate/job/engine_failover.h"
 #include "colocate/job/transfer_pair.h"
+#include "colocate/job/worker_replies.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -27,7 +29,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
@@ -244,270 +245,6 @@ static tdm_status stage_file(struct tdm__worker_group *workers,
     return status;
 }
 
-/* ---- calls whose replies matter --------------------------------------------------------- */
-
-/* References to the replies of one call to many actors. The owner releases them with
- * pending_replies_fini(). */
-struct pending_replies {
-    /* Owned array of references; NULL for actors that were not called. */
-    tdm_ref **refs;
-    /* Number of elements of `refs`. */
-    uint32_t count;
-};
-
-/* Releases the references. A zeroed struct is allowed. */
-static void pending_replies_fini(struct pending_replies *replies)
-{
-    if (replies->refs != NULL) {
-        tdm__worker_group_release_refs(replies->refs, replies->count);
-        free(replies->refs);
-    }
-    *replies = (struct pending_replies){.refs = NULL};
-}
-
-/* Sends the same call to all actors that are not NULL and waits until all have succeeded. The
- * caller releases the replies in any case. */
-static tdm_status call_all_layouts(struct tdm__worker_group *workers, tdm_actor *const *actors,
-                                   uint32_t count, const char *method, struct tdm_bytes arguments,
-                                   struct pending_replies *replies)
-{
-    *replies =
-        (struct pending_replies){.refs = calloc(count + 1, sizeof(tdm_ref *)), .count = count};
-    if (replies->refs == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u calls of %s", count, method);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (actors[i] != NULL) {
-            TDM_TRY(tdm_actor_call_packed(actors[i], method, arguments, &replies->refs[i]));
-        }
-    }
-    return tdm__worker_group_await(workers, replies->refs, count, timeout_of(workers));
-}
-
-/* Returns the value that actor `index` replied; NULL if it does not exist. */
-static const tdm_value *reply_value(const struct pending_replies *replies, uint32_t index)
-{
-    const tdm_value *value = NULL;
-
-    return tdm_get_value(replies->refs[index], 0, &value) == TDM_OK ? value : NULL;
-}
-
-/* ---- where engines keep what ------------------------------------------------------------ */
-
-/* Decodes what engine rank `index` replied to "connect". Returns false if it has no layout. */
-static bool read_layout(const struct pending_replies *layouts, uint32_t index,
-                        struct tdm__engine_layout_message *layout_out)
-{
-    return tdm__engine_layout_decode(reply_value(layouts, index), layout_out) == TDM_OK;
-}
-
-/* Getter of a message list: returns the encoded layout of engine rank `index`. */
-static void get_layout(const void *arg, uint32_t index, void *item_out)
-{
-    struct tdm__engine_layout_message layout;
-
-    if (read_layout(arg, index, &layout)) {
-        *(struct tdm_bytes *)item_out = layout.layout;
-    }
-}
-
-/* Getter of a message list: returns the GPU of engine rank `index`. */
-static void get_gpu(const void *arg, uint32_t index, void *item_out)
-{
-    struct tdm__engine_layout_message layout;
-
-    if (read_layout(arg, index, &layout)) {
-        *(struct tdm__id *)item_out = layout.gpu;
-    }
-}
-
-/* Returns the number of images of the trainers' transfer plan. */
-static uint32_t images_count(const struct tdm__worker_group *workers)
-{
-    return tdm__gather_groups_images(&workers->gather_groups);
-}
-
-/* Sends the layouts of the images to the trainers, which compute the transfer plan, and returns its
- * cost. The image of each engine rank of the first engines has the rank's number. Sends no layouts
- * if engines get whole tensors. */
-static tdm_status connect_trainers(struct tdm__worker_group *workers,
-                                   const struct pending_replies *layouts,
-                                   struct tdm__weight_cost *cost_out)
-{
-    struct pending_replies costs = {.refs = NULL};
-    struct tdm__engine_layout_message first = {.weights_bytes = 0};
-    struct tdm__trainer_connect_message message = {
-        .in_place = workers->in_place,
-        .layouts = {.count = workers->by_slices ? images_count(workers) : 0,
-                    .get = get_layout,
-                    .arg = layouts},
-        .gpus = {.count = workers->in_place ? images_count(workers) : 0,
-                 .get = get_gpu,
-                 .arg = layouts}};
-    struct tdm__update_cost_message cost;
-    tdm_writer *writer;
-    tdm_status status;
-
-    TDM_TRY(tdm_writer_create(&writer));
-    message.weights_bytes = read_layout(layouts, 0, &first) ? first.weights_bytes : 0;
-    status = tdm__trainer_connect_encode(&message, writer);
-    if (status == TDM_OK) {
-        status = call_all_layouts(workers, workers->trainers, workers->trainers_count, "connect",
-                                  tdm_writer_bytes(writer), &costs);
-    }
-    if (status == TDM_OK) {
-        status = tdm__update_cost_decode(reply_value(&costs, 0), &cost);
-    }
-    if (status == TDM_OK) {
-        *cost_out = (struct tdm__weight_cost){.same_gpu_bytes = cost.same_gpu_bytes,
-                                              .other_gpu_bytes = cost.other_gpu_bytes,
-                                              .other_node_bytes = cost.other_node_bytes,
-                                              .copies_max = cost.copies_max,
-                                              .buckets_count = cost.buckets_count,
-                                              .bucket_bytes = cost.bucket_bytes,
-                                              .measured_bytes = cost.measured_bytes};
-        workers->chunk_bytes = cost_out->bucket_bytes;
-    }
-    pending_replies_fini(&costs);
-    tdm_writer_destroy(writer);
-    return status;
-}
-
-/* Returns whether every engine rank replied with a layout. */
-static bool all_have_layouts(const struct pending_replies *layouts)
-{
-    for (uint32_t i = 0; i < layouts->count; i++) {
-        struct tdm__engine_layout_message layout;
-
-        if (!read_layout(layouts, i, &layout)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Returns the checksum of the layout that engine rank `index` replied; 0 if it has none. */
-static uint64_t layout_sum(const struct pending_replies *layouts, uint32_t index)
-{
-    struct tdm__engine_layout_message message;
-
-    return !read_layout(layouts, index, &message) || message.layout.size_bytes == 0
-               ? 0
-               : tdm__checksum_tensor(message.layout.data, message.layout.size_bytes);
-}
-
-/* Notes the checksums of the layouts that all engine ranks replied, and which engines keep tensors
- * in another dtype than the trainers. */
-static void keep_layout_facts(struct tdm__worker_group *workers,
-                              const struct pending_replies *layouts)
-{
-    tdm__engine_set_clear(&workers->converting_engines);
-    for (uint32_t i = 0; i < workers->engines_count; i++) {
-        struct tdm__engine_layout_message message;
-
-        workers->layouts[i] = layout_sum(layouts, i);
-        if (read_layout(layouts, i, &message) && message.converts) {
-            tdm__engine_set_add(&workers->converting_engines, i / workers->ranks_per_engine);
-        }
-    }
-}
-
-/* Fails if engines of one gather group keep their weights in different layouts. */
-static tdm_status check_equal_layouts(const struct tdm__worker_group *workers)
-{
-    for (uint32_t i = 0; i < workers->engines_count; i++) {
-        uint32_t image = tdm__worker_group_image_of_rank(workers, i);
-
-        if (workers->layouts[i] != workers->layouts[image]) {
-            return tdm__fail(TDM_E_UNSUPPORTED,
-                             "engines have different layouts: engine/%u/%u keeps its weights "
-                             "elsewhere than engine/%u/%u, but trainer rank %u sends both the same "
-                             "bytes. Let engines %u and %u have equal layouts, or start the job "
-                             "with %u trainer ranks",
-                             i / workers->ranks_per_engine, i % workers->ranks_per_engine,
-                             image / workers->ranks_per_engine, image % workers->ranks_per_engine,
-                             tdm__gather_groups_server(&workers->gather_groups, image),
-                             i / workers->ranks_per_engine, image / workers->ranks_per_engine,
-                             workers->engines_count);
-        }
-    }
-    return TDM_OK;
-}
-
-/* Keeps the encoded list of tensors in the worker group, for engines that are restarted later. */
-static tdm_status keep_manifest(struct tdm__worker_group *workers, const tdm_value *manifest)
-{
-    struct tdm_bytes packed;
-    tdm_writer *writer;
-    tdm_status status;
-
-    TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_value(writer, manifest);
-    status = tdm_writer_status(writer);
-    packed = tdm_writer_bytes(writer);
-    workers->manifest = status == TDM_OK ? malloc(packed.size_bytes) : NULL;
-    if (workers->manifest != NULL) {
-        memcpy(workers->manifest, packed.data, packed.size_bytes);
-        workers->manifest_bytes = packed.size_bytes;
-    } else if (status == TDM_OK) {
-        status = tdm__fail(TDM_E_NOMEM, "a manifest of %zu bytes", packed.size_bytes);
-    }
-    tdm_writer_destroy(writer);
-    return status;
-}
-
-tdm_status tdm__weight_update_connect(struct tdm__worker_group *workers, const tdm_value *manifest,
-                                      struct tdm__weight_cost *cost_out)
-{
-    struct pending_replies layouts = {.refs = NULL};
-    tdm_status status;
-
-    memset(cost_out, 0, sizeof(*cost_out));
-    TDM_TRY(keep_manifest(workers, manifest));
-    status =
-        call_all_layouts(workers, workers->engines, workers->engines_count, "connect",
-                         (struct tdm_bytes){workers->manifest, workers->manifest_bytes}, &layouts);
-    if (status == TDM_OK) {
-        workers->by_slices =
-            strcmp(workers->spec->update_mode, "names") != 0 && all_have_layouts(&layouts);
-        workers->in_place = workers->by_slices &&
-                            strcmp(workers->spec->update_mode, "donate") == 0 &&
-                            !tdm__engines_are_remote(workers);
-        keep_layout_facts(workers, &layouts);
-        status = check_equal_layouts(workers);
-    }
-    if (status == TDM_OK && !workers->by_slices && tdm__engines_are_remote(workers)) {
-        status = tdm__fail(TDM_E_UNSUPPORTED, "engines on GPUs of their own get parts of tensors: "
-                                              "they need a layout");
-    }
-    if (status == TDM_OK) {
-        status = connect_trainers(workers, &layouts, cost_out);
-    }
-    pending_replies_fini(&layouts);
-    return status;
-}
-
-tdm_status tdm__weight_update_connect_engine(struct tdm__worker_group *workers, uint32_t engine)
-{
-    uint32_t first = engine * workers->ranks_per_engine;
-    struct pending_replies layouts = {.refs = NULL};
-    tdm_status status =
-        call_all_layouts(workers, &workers->engines[first], workers->ranks_per_engine, "connect",
-                         (struct tdm_bytes){workers->manifest, workers->manifest_bytes}, &layouts);
-
-    workers->transfer_pairs_are_open = false;
-    for (uint32_t i = 0; i < workers->ranks_per_engine && status == TDM_OK; i++) {
-        if (layout_sum(&layouts, i) != workers->layouts[first + i]) {
-            status = tdm__fail(TDM_E_STATE,
-                               "engine/%u/%u keeps its weights elsewhere than the one before "
-                               "it did, for which trainers have their routes",
-                               engine, i);
-        }
-    }
-    pending_replies_fini(&layouts);
-    return status;
-}
-
 /* ---- an update from the trainers -------------------------------------------------------- */
 
 /* What the message of an update is built from: the replies of the ranks. All pointers
@@ -517,10 +254,16 @@ struct transfer_lists {
     const struct tdm__worker_group *workers;
     /* Replies that say where trainers write: shadow copies of the engine ranks, or buckets of the
      * trainer ranks. */
-    const struct pending_replies *targets;
+    const struct tdm__worker_replies *targets;
     /* Replies of the engine ranks that say what valid data their shadow copies already have. */
-    const struct pending_replies *shadows;
+    const struct tdm__worker_replies *shadows;
 };
+
+/* Returns the number of images of the trainers' transfer plan. */
+static uint32_t images_count(const struct tdm__worker_group *workers)
+{
+    return tdm__gather_groups_images(&workers->gather_groups);
+}
 
 /* Returns the index of the first live engine rank, from `index` on, that uses the image number
  * `image`; engines_count if there is none. */
@@ -543,19 +286,20 @@ static void get_target(const void *arg, uint32_t image, void *item_out)
     const struct tdm__worker_group *workers = transfer_lists->workers;
 
     if (find_rank_of_image(workers, image, 0) < workers->engines_count) {
-        ((struct tdm__message_value *)item_out)->value = reply_value(
+        ((struct tdm__message_value *)item_out)->value = tdm__worker_replies_value(
             transfer_lists->targets,
             workers->in_place ? image : tdm__gather_groups_server(&workers->gather_groups, image));
     }
 }
 
 /* Returns the resume log that an engine rank has replied; an empty one if it has no data yet. */
-static struct tdm__resume_log_message read_resume_log(const struct pending_replies *shadows,
+static struct tdm__resume_log_message read_resume_log(const struct tdm__worker_replies *shadows,
                                                       uint32_t index)
 {
     struct tdm__update_target_message shadow;
 
-    return tdm__update_target_decode(reply_value(shadows, index), &shadow) == TDM_OK &&
+    return tdm__update_target_decode(tdm__worker_replies_value(shadows, index), &shadow) ==
+                       TDM_OK &&
                    shadow.has_resume_log
                ? shadow.resume_log
                : (struct tdm__resume_log_message){.next = 0};
@@ -603,9 +347,9 @@ static uint32_t list_live_engines(const struct tdm__worker_group *workers,
  * shadow copies already have. */
 static tdm_status send_weights(struct tdm__worker_group *workers,
                                const struct tdm__weight_update *update,
-                               const struct pending_replies *targets,
-                               const struct pending_replies *shadows,
-                               struct pending_replies *contents)
+                               const struct tdm__worker_replies *targets,
+                               const struct tdm__worker_replies *shadows,
+                               struct tdm__worker_replies *contents)
 {
     const struct transfer_lists transfer_lists = {workers, targets, shadows};
     uint32_t numbers[TDM__JOB_ENGINES_MAX];
@@ -623,8 +367,9 @@ static tdm_status send_weights(struct tdm__worker_group *workers,
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__trainer_update_encode(&message, writer);
     if (status == TDM_OK) {
-        status = call_all_layouts(workers, workers->trainers, workers->trainers_count, "update",
-                                  tdm_writer_bytes(writer), contents);
+        status = tdm__worker_replies_collect(workers, workers->trainers, workers->trainers_count,
+                                             "update", tdm_writer_bytes(writer),
+                                             timeout_of(workers), contents);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -659,7 +404,7 @@ static tdm_status prepare_slices(struct tdm__worker_group *workers,
  * already has. */
 static tdm_status acquire_shadows(struct tdm__worker_group *workers,
                                   const struct tdm__weight_update *update,
-                                  struct pending_replies *shadows)
+                                  struct tdm__worker_replies *shadows)
 {
     const struct tdm__update_number_message message = {update->id, update->epoch};
     tdm_writer *writer;
@@ -668,8 +413,9 @@ static tdm_status acquire_shadows(struct tdm__worker_group *workers,
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__update_number_encode(&message, writer);
     if (status == TDM_OK) {
-        status = call_all_layouts(workers, workers->engines, workers->engines_count,
-                                  "acquire_shadow", tdm_writer_bytes(writer), shadows);
+        status = tdm__worker_replies_collect(workers, workers->engines, workers->engines_count,
+                                             "acquire_shadow", tdm_writer_bytes(writer),
+                                             timeout_of(workers), shadows);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -681,9 +427,9 @@ static tdm_status acquire_shadows(struct tdm__worker_group *workers,
 static tdm_status stage_transfer(struct tdm__worker_group *workers,
                                  const struct tdm__weight_update *update)
 {
-    struct pending_replies shadows = {.refs = NULL};
-    struct pending_replies buckets = {.refs = NULL};
-    struct pending_replies contents = {.refs = NULL};
+    struct tdm__worker_replies shadows = {.refs = NULL};
+    struct tdm__worker_replies buckets = {.refs = NULL};
+    struct tdm__worker_replies contents = {.refs = NULL};
     tdm_status status = tdm__engines_are_remote(workers)
                             ? tdm__transfer_pairs_open_all(workers, &update->id)
                             : TDM_OK;
@@ -692,20 +438,22 @@ static tdm_status stage_transfer(struct tdm__worker_group *workers,
         status = acquire_shadows(workers, update, &shadows);
     }
     if (status == TDM_OK && !workers->in_place) {
-        status = call_all_layouts(workers, workers->trainers, workers->trainers_count,
-                                  "acquire_bucket", no_arguments, &buckets);
+        status = tdm__worker_replies_collect(workers, workers->trainers, workers->trainers_count,
+                                             "acquire_bucket", no_arguments, timeout_of(workers),
+                                             &buckets);
     }
     if (status == TDM_OK) {
         status = send_weights(workers, update, workers->in_place ? &shadows : &buckets, &shadows,
                               &contents);
     }
     if (status == TDM_OK) {
-        status = workers->by_slices ? prepare_slices(workers, update, reply_value(&contents, 0))
-                                    : call_engines(workers, "prepare", update, 0);
+        status = workers->by_slices
+                     ? prepare_slices(workers, update, tdm__worker_replies_value(&contents, 0))
+                     : call_engines(workers, "prepare", update, 0);
     }
-    pending_replies_fini(&shadows);
-    pending_replies_fini(&buckets);
-    pending_replies_fini(&contents);
+    tdm__worker_replies_fini(&shadows);
+    tdm__worker_replies_fini(&buckets);
+    tdm__worker_replies_fini(&contents);
     return status;
 }
 

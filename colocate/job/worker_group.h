@@ -117,7 +117,7 @@ struct tdm__worker_group {
     void *on_event_arg;
 
     /* True if updates send slices in the engines' layout; false if they send whole tensors by
-     * name. Set by tdm__weight_update_connect(), like the fields down to `chunk_bytes`. */
+     * name. Set by tdm__weight_connect(), like the fields down to `chunk_bytes`. */
     bool by_slices;
     /* True if trainers write directly into the engines' shadow copies; false if they use
      * buckets. */

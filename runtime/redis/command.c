@@ -120,7 +120,7 @@ tdm_status tdm__redis_command_read(const char *key_prefix, const char *const *pa
     struct arguments arguments;
 
     TDM_TRY(arguments_init(&arguments, 4 + patterns_count));
-    arguments_add_call(&arguments, "FCALL_RO", TDM__REDIS_READ_FUNCTION, key_prefix);
+    arguments_add_call(&arguments, "FCALL_RO", tdm__redis_library()->read_function, key_prefix);
     for (uint32_t i = 0; i < patterns_count; i++) {
         arguments_add_text(&arguments, patterns[i]);
     }
@@ -177,7 +177,7 @@ tdm_status tdm__redis_command_session(const char *key_prefix, const char *writer
 
     (void)snprintf(number, sizeof(number), "%016" PRIu64, lowest);
     TDM_TRY(arguments_init(&arguments, 6));
-    arguments_add_call(&arguments, "FCALL", TDM__REDIS_SESSION_FUNCTION, key_prefix);
+    arguments_add_call(&arguments, "FCALL", tdm__redis_library()->session_function, key_prefix);
     arguments_add_text(&arguments, writer);
     arguments_add_text(&arguments, number);
     return arguments_encode(&arguments, command_out);
@@ -206,7 +206,7 @@ tdm_status tdm__redis_command_commit(const char *key_prefix, const char *writer,
     }
     status = arguments_init(&arguments, 6 + ARGUMENTS_PER_WRITE * writes_count);
     if (status == TDM_OK) {
-        arguments_add_call(&arguments, "FCALL", TDM__REDIS_COMMIT_FUNCTION, key_prefix);
+        arguments_add_call(&arguments, "FCALL", tdm__redis_library()->commit_function, key_prefix);
         arguments_add_text(&arguments, writer);
         arguments_add_text(&arguments, blank_stamp);
         for (uint32_t i = 0; i < writes_count; i++) {
@@ -265,7 +265,7 @@ tdm_status tdm__redis_command_renew(const char *key_prefix,
     (void)snprintf(epoch, sizeof(epoch), "%" PRIu64, renewal->members_epoch);
     (void)snprintf(generation, sizeof(generation), "%" PRIu64, renewal->generation);
     TDM_TRY(arguments_init(&arguments, 10));
-    arguments_add_call(&arguments, "FCALL", TDM__REDIS_RENEW_FUNCTION, key_prefix);
+    arguments_add_call(&arguments, "FCALL", tdm__redis_library()->renew_function, key_prefix);
     arguments_add_text(&arguments, renewal->key);
     arguments_add_text(&arguments, lease);
     arguments_add_text(&arguments, grace);
@@ -275,40 +275,15 @@ tdm_status tdm__redis_command_renew(const char *key_prefix,
     return arguments_encode(&arguments, command_out);
 }
 
-/* Returns the source text of the library of Lua functions, which the caller frees; NULL without
- * memory. */
-static char *library_text_create(void)
-{
-    size_t bytes = 1;
-    char *text;
-    char *end;
-
-    for (uint32_t i = 0; i < TDM__REDIS_LIBRARY_STRINGS; i++) {
-        bytes += strlen(tdm__redis_functions[i]);
-    }
-    text = malloc(bytes);
-    end = text;
-    for (uint32_t i = 0; i < TDM__REDIS_LIBRARY_STRINGS && text != NULL; i++) {
-        end = stpcpy(end, tdm__redis_functions[i]);
-    }
-    return text;
-}
-
 tdm_status tdm__redis_command_load(struct tdm__redis_command *command_out)
 {
     struct arguments arguments;
-    char *library = library_text_create();
-    tdm_status status = library == NULL ? tdm__fail(TDM_E_NOMEM, "redis' function library")
-                                        : arguments_init(&arguments, 3);
 
-    if (status == TDM_OK) {
-        arguments_add_text(&arguments, "FUNCTION");
-        arguments_add_text(&arguments, "LOAD");
-        arguments_add_text(&arguments, library);
-        status = arguments_encode(&arguments, command_out);
-    }
-    free(library);
-    return status;
+    TDM_TRY(arguments_init(&arguments, 3));
+    arguments_add_text(&arguments, "FUNCTION");
+    arguments_add_text(&arguments, "LOAD");
+    arguments_add_text(&arguments, tdm__redis_library()->text);
+    return arguments_encode(&arguments, command_out);
 }
 
 tdm_status tdm__redis_command_subscribe(const char *key_prefix,

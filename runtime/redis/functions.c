@@ -37,14 +37,30 @@
  * fields "session", "lowest" and one for each number with an outcome: "OK version" (0: put
  * nothing), "CONFLICT key" or "HELD key". The reply to a lost commit also has the records over
  * which it was lost, unless the commit is repeated. Session and numbers have 16 digits, so that
- * their texts compare as numbers. */
+ * their texts compare as numbers.
+ *
+ * Daemons of two builds may share a server, each with its own library. The name of the library and
+ * those of its functions therefore contain a hash of the Lua source, which tdm__redis_library()
+ * computes. Only the first two lines of the text, with that name, are not hashed. */
 #include "runtime/redis/functions.h"
 
 #include "runtime/store.h"
+#include "runtime/wire/message.h"
 
-/* Lua source of the function that reads records, and of helpers for all functions. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Ends of the names of the functions, behind the name of the library. */
+#define READ_SUFFIX    "_read"
+#define COMMIT_SUFFIX  "_commit"
+#define RENEW_SUFFIX   "_renew"
+#define SESSION_SUFFIX "_session"
+
+/* Lua source of the function that reads records, and of helpers for all functions. The local
+ * `library` is the name of the library. */
 static const char reading[] =
-    "#!lua name=" TDM__REDIS_LIBRARY "\n"
     "\n"
     "local function record_key(keys, key)\n"
     "  return keys[1] .. 'r:' .. key\n"
@@ -117,7 +133,7 @@ static const char reading[] =
     "  return out\n"
     "end\n"
     "\n"
-    "redis.register_function{function_name = '" TDM__REDIS_READ_FUNCTION "', callback = read,\n"
+    "redis.register_function{function_name = library .. '" READ_SUFFIX "', callback = read,\n"
     "                        flags = {'no-writes'}}\n";
 
 /* Lua source of helpers for versions, for the kept clock, and for the list of members. */
@@ -351,8 +367,8 @@ static const char numbering[] =
     "  return #losers > 0 and losers_reply(keys, outcome, losers) or outcome\n"
     "end\n"
     "\n"
-    "redis.register_function('" TDM__REDIS_SESSION_FUNCTION "', open_session)\n"
-    "redis.register_function('" TDM__REDIS_COMMIT_FUNCTION "', commit)\n";
+    "redis.register_function(library .. '" SESSION_SUFFIX "', open_session)\n"
+    "redis.register_function(library .. '" COMMIT_SUFFIX "', commit)\n";
 
 /* Lua source of the function that renews the lease of a member. */
 static const char renewing[] =
@@ -416,10 +432,63 @@ static const char renewing[] =
     "end\n"
     "\n"
     "-- A renewal changes a few numbers, and must succeed when there is no memory for more.\n"
-    "redis.register_function{function_name = '" TDM__REDIS_RENEW_FUNCTION "', callback = renew,\n"
+    "redis.register_function{function_name = library .. '" RENEW_SUFFIX "', callback = renew,\n"
     "                        flags = {'allow-oom'}}\n";
 
-const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS] = {reading, judging, committing,
-                                                                      numbering, renewing};
+/* The parts of the Lua source, in the order in which Redis gets them. One string would be longer
+ * than compilers must accept. */
+static const char *const parts[] = {reading, judging, committing, numbering, renewing};
+
+/* Capacity of the first lines of the text, which contain the name of the library twice. */
+enum { HEADER_BYTES = 2 * TDM__REDIS_NAME_BYTES + 64 };
+
+/* Text of the library; empty before library_init(). */
+static char library_text[HEADER_BYTES + sizeof(reading) + sizeof(judging) + sizeof(committing) +
+                         sizeof(numbering) + sizeof(renewing)];
+/* Names and text of the library. Written once and constant afterwards, so all threads may read it.
+ */
+static struct tdm__redis_library redis_library = {.text = library_text};
+/* Initialises `redis_library` once. */
+static pthread_once_t library_once = PTHREAD_ONCE_INIT;
+
+/* Joins the parts of the Lua source behind the space for the first lines. Returns the source. */
+static const char *join_parts(void)
+{
+    char *source = library_text + HEADER_BYTES;
+    char *end = source;
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        end = stpcpy(end, parts[i]);
+    }
+    return source;
+}
+
+/* Initialises `redis_library`. */
+static void library_init(void)
+{
+    struct tdm__redis_library *library = &redis_library;
+    const char *source = join_parts();
+    uint64_t hash = tdm__message_hash_text(source, TDM__MESSAGE_HASH_START);
+    int bytes;
+
+    (void)snprintf(library->name, sizeof(library->name), "tandem_%016" PRIx64, hash);
+    (void)snprintf(library->read_function, sizeof(library->read_function), "%s" READ_SUFFIX,
+                   library->name);
+    (void)snprintf(library->commit_function, sizeof(library->commit_function), "%s" COMMIT_SUFFIX,
+                   library->name);
+    (void)snprintf(library->renew_function, sizeof(library->renew_function), "%s" RENEW_SUFFIX,
+                   library->name);
+    (void)snprintf(library->session_function, sizeof(library->session_function),
+                   "%s" SESSION_SUFFIX, library->name);
+    bytes = snprintf(library_text, HEADER_BYTES, "#!lua name=%s\nlocal library = '%s'\n",
+                     library->name, library->name);
+    memmove(library_text + bytes, source, strlen(source) + 1);
+}
+
+const struct tdm__redis_library *tdm__redis_library(void)
+{
+    (void)pthread_once(&library_once, library_init);
+    return &redis_library;
+}
 
 _Static_assert(TDM__STORE_CLOCK_STEP_MS == 2000, "the step of the kept clock in the Lua above");

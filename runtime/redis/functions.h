@@ -3,23 +3,22 @@
 #ifndef TDM_REDIS_FUNCTIONS_H
 #define TDM_REDIS_FUNCTIONS_H
 
-/* Names of the library and its functions. They contain a version, because daemons of two versions
- * may share a server. Change the version with every change of the Lua code. */
-#define TDM__REDIS_LIBRARY "tandem_8"
-/* Name of the Lua function that reads records. */
-#define TDM__REDIS_READ_FUNCTION "tandem_8_read"
-/* Name of the Lua function that commits writes. */
-#define TDM__REDIS_COMMIT_FUNCTION "tandem_8_commit"
-/* Name of the Lua function that renews the lease of a member. */
-#define TDM__REDIS_RENEW_FUNCTION "tandem_8_renew"
+/* Capacity of the name of the library, or of one of its functions, with its NUL. */
+enum { TDM__REDIS_NAME_BYTES = 40 };
 
-/* Name of the Lua function that opens a session, in which a writer commits. */
-#define TDM__REDIS_SESSION_FUNCTION "tandem_8_session"
+/* The library of Lua functions. All names contain a hash of the Lua source, since daemons of two
+ * builds may share a server: builds with different sources then use different libraries. */
+struct tdm__redis_library {
+    char name[TDM__REDIS_NAME_BYTES];             /* Name of the library. */
+    char read_function[TDM__REDIS_NAME_BYTES];    /* Name of the function that reads records. */
+    char commit_function[TDM__REDIS_NAME_BYTES];  /* Name of the function that commits writes. */
+    char renew_function[TDM__REDIS_NAME_BYTES];   /* Name of the function that renews a lease. */
+    char session_function[TDM__REDIS_NAME_BYTES]; /* Name of the function that opens a session, in
+                                                   * which a writer commits. */
+    const char *text;                             /* Source text for FUNCTION LOAD (static). */
+};
 
-/* Number of strings of the Lua library's source text, to be concatenated for FUNCTION LOAD. One
- * string would be longer than compilers must accept. */
-enum { TDM__REDIS_LIBRARY_STRINGS = 5 };
-/* Source text of the library of Lua functions. */
-extern const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS];
+/* Returns the library, whose names are computed at the first call. Any thread may call this. */
+const struct tdm__redis_library *tdm__redis_library(void);
 
 #endif

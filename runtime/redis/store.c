@@ -201,8 +201,8 @@ static void redis_load_library(struct redis_store *redis)
         return;
     }
     redis->loading = true;
-    tdm__log(TDM__INFO, "redis", "%s: loading function library " TDM__REDIS_LIBRARY,
-             redis->address.text);
+    tdm__log(TDM__INFO, "redis", "%s: loading function library %s", redis->address.text,
+             tdm__redis_library()->name);
 }
 
 /* Opens a session for commits, unless that is in progress or there is no connection. */

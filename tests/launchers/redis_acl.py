@@ -39,7 +39,7 @@ class RedisUser(unittest.TestCase):
     def load_functions(self):
         library = self.node.run("redis-functions").stdout
         self.assertTrue(library.startswith("#!lua"))
-        self.assertRegex(self.server.ask("-x", "FUNCTION", "LOAD", text=library), r"^tandem_\d+$")
+        self.assertRegex(self.server.ask("-x", "FUNCTION", "LOAD", text=library), r"^tandem_[0-9a-f]{16}$")
 
     def refusals(self):
         """Returns the lines of the node's log about missing rights."""

@@ -73,7 +73,7 @@ class Failover(unittest.TestCase):
     def start_nodes(self, master, *words):
         """Loads the functions and starts two nodes; returns them and what the first one said."""
         node = redis_servers.Node(BUILD, f"{self.folder.name}/admin", "")
-        self.assertRegex(master.ask("-x", "FUNCTION", "LOAD", text=node.run("redis-functions").stdout), r"^tandem_\d+$")
+        self.assertRegex(master.ask("-x", "FUNCTION", "LOAD", text=node.run("redis-functions").stdout), r"^tandem_[0-9a-f]{16}$")
         nodes = []
         said = []
         for name in ("a", "b"):

@@ -11,6 +11,7 @@
 
 #include "colocate/comm/gpu/staged.h"
 
+#include "colocate/comm/exchange_step.h"
 #include "colocate/comm/gpu/memory.h"
 #include "colocate/comm/reduce.h"
 #include "runtime/clock.h"
@@ -308,38 +309,19 @@ static tdm_status staged_broadcast(struct tdm__comm *comm, void *data, size_t si
     return TDM_OK;
 }
 
-/* One step of an exchange of data on GPUs through host memory: of each part up to `part_bytes`
- * bytes after the first `done`. Own slot and all slots have room for one part of each rank. */
-struct staged_step {
-    size_t offsets[TDM_COLLECTIVE_RANKS_MAX];       /* Offset of each rank's part in the slots. */
-    size_t send_bytes[TDM_COLLECTIVE_RANKS_MAX];    /* Bytes for each rank in this step. */
-    size_t receive_bytes[TDM_COLLECTIVE_RANKS_MAX]; /* Bytes of each rank in this step. */
-};
-
-/* Moves one step of an exchange: from the GPU, between the ranks, and to the GPU. */
+/* Moves one step of an exchange: from the GPU, between the ranks, and to the GPU. Own slot and all
+ * slots have room for one part of each rank. */
 static tdm_status staged_exchange_step(struct staged *staged,
                                        const struct tdm__comm_exchange *exchange, size_t done,
                                        size_t part_bytes)
 {
     struct tdm__comm *control_comm = staged->control_comm;
-    struct staged_step step = {.offsets = {0}};
-    const struct tdm__comm_exchange on_host = {
-        .in = staged->own_slot,
-        .out = staged->all_slots,
-        .send_offsets = step.offsets,
-        .send_bytes = step.send_bytes,
-        .receive_offsets = step.offsets,
-        .receive_bytes = step.receive_bytes,
-        .part_bytes_max = tdm__comm_part_left(exchange->part_bytes_max, done, part_bytes)};
+    struct tdm__exchange_step step;
+    struct tdm__comm_exchange on_host;
 
+    tdm__exchange_step_init(&step, &staged->base, exchange, done, part_bytes);
+    on_host = tdm__exchange_step_staged(&step, staged->own_slot, staged->all_slots);
     for (uint32_t i = 0; i < staged->base.ranks_count; i++) {
-        bool is_other = i != staged->base.rank;
-
-        step.offsets[i] = i * part_bytes;
-        step.send_bytes[i] =
-            is_other ? tdm__comm_part_left(exchange->send_bytes[i], done, part_bytes) : 0;
-        step.receive_bytes[i] =
-            is_other ? tdm__comm_part_left(exchange->receive_bytes[i], done, part_bytes) : 0;
         if (step.send_bytes[i] > 0) {
             TDM_TRY(staged_copy(staged, staged->own_slot + step.offsets[i],
                                 (const char *)exchange->in + exchange->send_offsets[i] + done,

@@ -12,6 +12,7 @@
 
 #include "colocate/comm/nccl/data.h"
 
+#include "colocate/comm/exchange_step.h"
 #include "colocate/comm/gpu/memory.h"
 #include "colocate/comm/nccl/operation.h"
 #include "colocate/comm/reduce.h"
@@ -407,36 +408,19 @@ tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_b
     return TDM_OK;
 }
 
-/* One step of an exchange of host data through the staging memory, which has room for one part of
- * each rank in both directions. */
-struct exchange_step {
-    size_t offsets[TDM_COLLECTIVE_RANKS_MAX];       /* Offset of each rank's part. */
-    size_t send_bytes[TDM_COLLECTIVE_RANKS_MAX];    /* Bytes for each rank in this step. */
-    size_t receive_bytes[TDM_COLLECTIVE_RANKS_MAX]; /* Bytes of each rank in this step. */
-};
-
 /* Moves up to `part_bytes` bytes of each part of host data after the first `done` bytes. */
 static tdm_status exchange_step_on_host(struct tdm__nccl *nccl,
                                         const struct tdm__comm_exchange *exchange, size_t done,
                                         size_t part_bytes)
 {
     size_t all_bytes = part_bytes * nccl->base.ranks_count;
-    struct exchange_step step = {.offsets = {0}};
-    const struct tdm__comm_exchange staged = {.in = (void *)(uintptr_t)nccl->staged_in,
-                                              .out = (void *)(uintptr_t)nccl->staged_out,
-                                              .send_offsets = step.offsets,
-                                              .send_bytes = step.send_bytes,
-                                              .receive_offsets = step.offsets,
-                                              .receive_bytes = step.receive_bytes};
+    struct tdm__exchange_step step;
+    struct tdm__comm_exchange staged;
 
+    tdm__exchange_step_init(&step, &nccl->base, exchange, done, part_bytes);
+    staged = tdm__exchange_step_staged(&step, (void *)(uintptr_t)nccl->staged_in,
+                                       (void *)(uintptr_t)nccl->staged_out);
     for (uint32_t i = 0; i < nccl->base.ranks_count; i++) {
-        bool is_other = i != nccl->base.rank;
-
-        step.offsets[i] = i * part_bytes;
-        step.send_bytes[i] =
-            is_other ? tdm__comm_part_left(exchange->send_bytes[i], done, part_bytes) : 0;
-        step.receive_bytes[i] =
-            is_other ? tdm__comm_part_left(exchange->receive_bytes[i], done, part_bytes) : 0;
         memcpy(nccl->host_in + step.offsets[i],
                (const char *)exchange->in + exchange->send_offsets[i] + done, step.send_bytes[i]);
     }
