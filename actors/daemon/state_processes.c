@@ -43,6 +43,9 @@ static tdm_status query_add_records(struct process_state_query *query, const tdm
 
     TDM_TRY(tdm__process_state_list_decode(reply, &message));
     records = message.records.value;
+    if (tdm_value_kind_of(records) != TDM_ARRAY) {
+        return tdm__fail(TDM_E_PROTOCOL, "the records of a process are not an array");
+    }
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
         tdm_write_value(query->records, tdm_value_at(records, i));
     }

@@ -33,20 +33,33 @@ static int64_t time_of_day_offset(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec - tdm__clock_ns();
 }
 
-/* Adds the reply of one worker, with the spans or counts of its actor, to the query. */
+/* True if the bytes are one packed value. The reader of a timeline could not read the replies of
+ * other workers beside bytes that are not. */
+static bool is_one_value(struct tdm_bytes bytes)
+{
+    tdm_document *document = NULL;
+    bool is_value = tdm_document_parse(bytes, &document) == TDM_OK;
+
+    tdm_document_destroy(document);
+    return is_value;
+}
+
+/* Adds the reply of one worker, with the spans or counts of its actor, to the query. A reply that
+ * is not a value is left out. */
 static void on_worker(void *arg, const struct tdm__queried_worker *worker,
                       struct tdm_bytes timeline_reply)
 {
     struct timeline_query *query = arg;
-
     const struct tdm__timeline_actor_message message = {.id = worker->actor,
                                                         .class_name = worker->class_name,
                                                         .name = worker->name,
                                                         .pid = worker->pid,
                                                         .reply = {.packed = timeline_reply}};
 
-    (void)tdm__timeline_actor_encode(&message, query->actors);
-    query->actors_count++;
+    if (is_one_value(timeline_reply)) {
+        (void)tdm__timeline_actor_encode(&message, query->actors);
+        query->actors_count++;
+    }
 }
 
 /* Replies to the call with what the workers have replied, and frees the query. */

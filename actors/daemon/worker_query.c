@@ -39,6 +39,15 @@ static void query_count_down(struct worker_query *query)
     }
 }
 
+/* Counts a process whose request or reply failed, unless its connection has closed: a process that
+ * has exited is not missing. */
+static void query_count_missing(struct worker_query *query, tdm_status status)
+{
+    if (status != TDM_E_CLOSED) {
+        query->silent_count++;
+    }
+}
+
 /* Handles the reply of one process to the query. */
 static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 {
@@ -47,8 +56,8 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 
     if (reply->status == TDM_OK) {
         query->each(query->arg, &target->worker, reply->packed);
-    } else if (reply->status != TDM_E_CLOSED) { /* A process that has exited is not missing. */
-        query->silent_count++;
+    } else {
+        query_count_missing(query, reply->status);
     }
     free(target);
     query_count_down(query);
@@ -59,16 +68,18 @@ static void worker_query_send(struct worker_query *query, struct tdm__conn *conn
                               const struct tdm__queried_worker *worker)
 {
     struct query_target *target = malloc(sizeof(*target));
+    tdm_status status = TDM_E_NOMEM;
 
     if (target != NULL) {
         *target = (struct query_target){query, *worker};
-        if (tdm__conn_call(conn, &query->request, on_query_reply, target, NULL) == TDM_OK) {
-            query->pending++;
-            return;
-        }
+        status = tdm__conn_call(conn, &query->request, on_query_reply, target, NULL);
+    }
+    if (status == TDM_OK) {
+        query->pending++;
+        return;
     }
     free(target);
-    query->silent_count++;
+    query_count_missing(query, status);
 }
 
 /* Sends the query's request to the worker of every living actor. */

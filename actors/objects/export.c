@@ -381,9 +381,10 @@ static tdm_status imported_value_open(struct imported_value *imported_value, str
     return status;
 }
 
-tdm_status tdm__large_import_message(tdm_runtime *runtime, struct tdm__conn *conn,
-                                     const struct tdm__value_export_message *message, int fd,
-                                     tdm_document **document_out)
+/* Creates an imported value with the mapping of its segment. Closes `fd` in any case. */
+static tdm_status imported_value_create(struct tdm__object_memory *memory,
+                                        const struct tdm__value_export_message *message, int fd,
+                                        struct imported_value **imported_value_out)
 {
     struct imported_value *imported_value = calloc(1, sizeof(*imported_value));
     tdm_status status;
@@ -392,12 +393,28 @@ tdm_status tdm__large_import_message(tdm_runtime *runtime, struct tdm__conn *con
         (void)close(fd);
         return tdm__fail(TDM_E_NOMEM, "a large value");
     }
-    imported_value->memory = runtime->memory;
+    imported_value->memory = memory;
     imported_value->id = message->export_id;
-    status = imported_view_get(runtime->memory, &message->segment, fd, message->capacity_bytes,
+    status = imported_view_get(memory, &message->segment, fd, message->capacity_bytes,
                                &imported_value->view);
     if (status != TDM_OK) {
         free(imported_value);
+        return status;
+    }
+    *imported_value_out = imported_value;
+    return TDM_OK;
+}
+
+tdm_status tdm__large_import_message(tdm_runtime *runtime, struct tdm__conn *conn,
+                                     const struct tdm__value_export_message *message, int fd,
+                                     tdm_document **document_out)
+{
+    struct imported_value *imported_value;
+    tdm_status status = imported_value_create(runtime->memory, message, fd, &imported_value);
+
+    if (status != TDM_OK) {
+        /* Otherwise the exporter would keep the value until the connection closes. */
+        tdm__export_return(conn, message->export_id);
         return status;
     }
     return imported_value_open(imported_value, conn, message->size_bytes, document_out);

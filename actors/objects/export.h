@@ -25,7 +25,8 @@ void tdm__large_end_export(struct tdm__large *large, const struct tdm__conn *con
  * the offer. */
 tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer);
 /* Maps an exported value of another process on this node and creates a document that reads it in
- * place. Closes `fd` in any case. Destroying the document returns the export to its owner. */
+ * place. Closes `fd` in any case. Destroying the document returns the export to its owner; a value
+ * that cannot be read is returned at once. */
 tdm_status tdm__large_import(tdm_runtime *runtime, struct tdm__conn *conn,
                              const tdm_value *export_description, int fd,
                              tdm_document **document_out);

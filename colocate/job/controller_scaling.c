@@ -9,15 +9,13 @@
 
 #include "colocate/job/engine_scaling.h"
 #include "colocate/job/rank.h"
+#include "colocate/job/rank_trace.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Process number in the trace for the ranks of engines. */
-enum { TRACE_PROCESS_ENGINE = 2 };
 
 /* ---- the exchange with trainer rank 0 --------------------------------------------------- */
 
@@ -87,8 +85,8 @@ static void name_trace_rows(struct tdm__controller *controller, uint32_t engine)
 
     for (uint32_t i = 0; controller->trace != NULL && i < ranks_per_engine; i++) {
         (void)snprintf(name, sizeof(name), "engine/%u/%u", engine, i);
-        tdm__trace_name_thread(controller->trace, TRACE_PROCESS_ENGINE,
-                               engine * ranks_per_engine + i, name);
+        tdm__trace_name_thread(controller->trace, TDM__TRACE_ENGINES, engine * ranks_per_engine + i,
+                               name);
     }
 }
 

@@ -17,6 +17,7 @@
 #include "colocate/job/engine_recovery.h"
 #include "colocate/job/memory_budget.h"
 #include "colocate/job/output_directory.h"
+#include "colocate/job/rank_trace.h"
 #include "runtime/clock.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
@@ -31,8 +32,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Process numbers in the trace. */
-enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
 /* Bytes of the file system for temporary files below which it counts as full. */
 enum { FREE_BYTES_MIN = 256 * 1024 };
 /* How often an aborted update is repeated before the job fails; longest time in milliseconds to end
@@ -78,18 +77,18 @@ static tdm_status open_trace(struct tdm__controller *controller)
         return tdm__fail(TDM_E_LIMIT, "the path %.60s… is too long", controller->options->out);
     }
     TDM_TRY(tdm__trace_open(path, &controller->trace));
-    tdm__trace_name_process(controller->trace, TRACE_PROCESS_JOB, "job");
-    tdm__trace_name_thread(controller->trace, TRACE_PROCESS_JOB, 0, "phases");
-    tdm__trace_name_process(controller->trace, TRACE_PROCESS_TRAINER, "trainer");
-    tdm__trace_name_process(controller->trace, TRACE_PROCESS_ENGINE, "engines");
+    tdm__trace_name_process(controller->trace, TDM__TRACE_JOB, "job");
+    tdm__trace_name_thread(controller->trace, TDM__TRACE_JOB, 0, "phases");
+    tdm__trace_name_process(controller->trace, TDM__TRACE_TRAINERS, "trainer");
+    tdm__trace_name_process(controller->trace, TDM__TRACE_ENGINES, "engines");
     for (uint32_t i = 0; i < controller->spec->trainer_num_ranks; i++) {
         (void)snprintf(name, sizeof(name), "trainer/%u", i);
-        tdm__trace_name_thread(controller->trace, TRACE_PROCESS_TRAINER, i, name);
+        tdm__trace_name_thread(controller->trace, TDM__TRACE_TRAINERS, i, name);
     }
     for (uint32_t i = 0; i < controller->spec->num_engines * ranks_per_engine; i++) {
         (void)snprintf(name, sizeof(name), "engine/%u/%u", i / ranks_per_engine,
                        i % ranks_per_engine);
-        tdm__trace_name_thread(controller->trace, TRACE_PROCESS_ENGINE, i, name);
+        tdm__trace_name_thread(controller->trace, TDM__TRACE_ENGINES, i, name);
     }
     return TDM_OK;
 }
@@ -251,7 +250,7 @@ static void print_engine_serving(struct tdm__controller *controller, uint32_t en
     char name[48];
     const struct tdm__trace_event event = {.name = name,
                                            .category = "job",
-                                           .process = TRACE_PROCESS_JOB,
+                                           .process = TDM__TRACE_JOB,
                                            .begin_ns = tdm__clock_ns(),
                                            .end_ns = tdm__clock_ns(),
                                            .arguments = &argument,
@@ -479,7 +478,7 @@ static void trace_phase(struct tdm__controller *controller, enum tdm__phase_name
                                            .number = (double)controller->phase.committed_version};
     struct tdm__trace_event event = {.name = tdm__phase_name_text(phase),
                                      .category = "phase",
-                                     .process = TRACE_PROCESS_JOB,
+                                     .process = TDM__TRACE_JOB,
                                      .begin_ns = begin_ns,
                                      .end_ns = tdm__clock_ns(),
                                      .arguments = &argument,

@@ -118,6 +118,7 @@ static void test_failure_of_nccl_ends_in_an_abort(void **state)
     (void)state;
     fake.state = NCCL_REMOTE_ERROR;
     end(20000);
+    assert_int_equal(fake.asks, -1); /* The state is final, so that it is not asked for again. */
     assert_int_equal(fake.destroyed, 0);
     assert_int_equal(fake.aborted, 1);
     (void)set_up(state);

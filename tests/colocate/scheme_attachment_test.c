@@ -67,6 +67,18 @@ static void too_many_bytes_change_nothing(void **state)
     tdm__attachment_fini(&attachment);
 }
 
+static void bytes_up_to_the_limit_are_attached(void **state)
+{
+    static char bytes[TDM_WEIGHTS_ATTACHED_BYTES_MAX];
+    struct tdm__attachment attachment = {.data = NULL};
+
+    (void)state;
+    TRY(tdm__attachment_set(&attachment, (struct tdm_bytes){bytes, sizeof(bytes)}));
+    assert_int_equal(attachment.size_bytes, sizeof(bytes));
+    TRY(tdm__attachment_verify(&attachment));
+    tdm__attachment_fini(&attachment);
+}
+
 static void a_move_frees_what_the_target_had(void **state)
 {
     struct tdm__attachment from = {.data = NULL};
@@ -88,6 +100,7 @@ int main(void)
         cmocka_unit_test(a_copy_is_kept_and_replaced),
         cmocka_unit_test(received_bytes_are_compared_with_the_senders_checksum),
         cmocka_unit_test(too_many_bytes_change_nothing),
+        cmocka_unit_test(bytes_up_to_the_limit_are_attached),
         cmocka_unit_test(a_move_frees_what_the_target_had),
     };
 

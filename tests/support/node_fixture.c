@@ -3,6 +3,7 @@
 #include "tests/support/node_fixture.h"
 
 #include "actors/daemon/actor_actions.h"
+#include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_service.h"
 #include "actors/daemon/actor_start.h"
 #include "actors/daemon/ended_actors.h"
@@ -220,6 +221,30 @@ void node_fixture_play(struct node_fixture *scene, struct actor_entry *entry,
 void node_fixture_construct(struct actor_entry *entry)
 {
     tdm__actor_entry_constructed(entry, entry->worker->pid, TDM_OK, "", "unix:/nowhere", NULL);
+}
+
+struct actor_entry *node_fixture_add_living(struct node_fixture *scene, const char *class_name,
+                                            const char *name, struct remote_peer *worker)
+{
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
+
+    (void)snprintf(entry->spec->class_name, sizeof(entry->spec->class_name), "%s", class_name);
+    (void)snprintf(entry->spec->name, sizeof(entry->spec->name), "%s", name);
+    node_fixture_start(entry);
+    node_fixture_play(scene, entry, worker);
+    node_fixture_construct(entry);
+    return entry;
+}
+
+void node_fixture_kill_all(struct node_fixture *scene)
+{
+    struct actor_entry *next;
+
+    for (struct actor_entry *entry = scene->node.actors->all; entry != NULL; entry = next) {
+        next = entry->next;
+        tdm__actor_entry_end(entry, true);
+    }
+    node_fixture_run_out(scene);
 }
 
 /* An actor's records on their way into the store. */

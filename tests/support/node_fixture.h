@@ -43,6 +43,11 @@ void node_fixture_play(struct node_fixture *scene, struct actor_entry *entry,
                        struct remote_peer *worker);
 /* Reports that the actor was constructed. */
 void node_fixture_construct(struct actor_entry *entry);
+/* Adds a living actor with this class and name, and makes the test its worker. */
+struct actor_entry *node_fixture_add_living(struct node_fixture *scene, const char *class_name,
+                                            const char *name, struct remote_peer *worker);
+/* Kills all actors and waits for their ends. */
+void node_fixture_kill_all(struct node_fixture *scene);
 /* Writes the records of an actor into the store, as another daemon does. */
 void node_fixture_put(struct node_fixture *scene, const struct tdm__actor_record *record);
 /* Returns a call of the driver that came to the node and that the test has to reply to; the reply
