@@ -2,16 +2,20 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Planning has these steps. Copies between nodes that are larger than a round are cut (copy_cut.h).
- * Then all of them are sorted by what they read and by the node that wants it; equal ones are one
- * piece. In the order in which the chunks need the pieces, each gets a carrier, which is the
- * trainer rank nearest to one of the engine ranks that want it, and among these the one that has
- * received least. It gets the first round of its chunk that has room. A piece that a later chunk
- * wants, too, is exchanged in a round of such pieces, so that the part of the receive buffer that
- * outlives the round has nothing else.
+/* The planner works in these steps:
  *
- * At last the places in the buffers follow from the order of the pieces, and the copies are
- * replaced. The result is the same on every rank because it depends on the arguments only. The
+ * 1. It cuts copies between nodes that are larger than a round (copy_cut.h).
+ * 2. It sorts all copies by the bytes that they read and by the node that wants these bytes. Copies
+ *    that are equal in both become one piece.
+ * 3. It goes through the pieces in the order in which the chunks need them, and gives each piece a
+ *    carrier: the trainer rank nearest to one of the engine ranks that want the piece. Among
+ *    equally near ranks the planner chooses the one that has received the fewest bytes so far.
+ * 4. It puts the piece into the first round of its chunk that has enough free bytes. Pieces that a
+ *    later chunk wants as well have rounds of their own, so that the part of the receive buffer
+ *    that outlives a round contains such pieces only.
+ * 5. It assigns offsets in the buffers in the order of the pieces, and replaces the copies.
+ *
+ * The result is the same on every rank because it depends on the arguments only. The
  * planner runs in the thread of its caller, without locks. */
 
 #include "colocate/weights/node_exchange.h"
