@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A gather group has as many trainer ranks as an engine has ranks, or all trainer ranks if the
- * trainer has fewer. Group g has the ranks from g × ranks_per_group on. Trainer ranks that are left
+/* A gather group has as many trainer ranks as an engine has ranks, or fewer if the trainer has
+ * too few. Group g has the ranks from g × ranks_per_group on. Trainer ranks that are left
  * over are in no group. The transfer plan has images of the weights for each group, which follow
  * one another. A trainer rank of the group *serves* each image, which means that it has the image
  * in its bucket, or writes it on behalf of the group into the memory of an engine rank on its node.

@@ -90,7 +90,7 @@ static void more_gpus_than_there_are_share_them(void **state)
     options.gpu_bytes = 34 * MIB;
     assert_int_equal(cli_devices_prepare(&options), TDM_E_BUDGET);
     assert_string_equal(tdm_error_detail(),
-                        "3 GPUs of 34 MiB on 2 real ones: 2 share one of 64 MiB");
+                        "3 GPUs of 34 MiB do not fit on 2 real ones: 2 share one of 64 MiB");
 }
 
 static void unknown_device_is_refused(void **state)
