@@ -410,7 +410,7 @@ static void each_complaint_says_what_is_wanted(void **state)
     }
     assert_non_null(
         strstr(COMPLAINT("--join", "tcp:head:1", "--listen", "host", "--redis", "redis://a:1"),
-               "without --redis"));
+               "excludes --redis"));
 }
 
 static void flags_and_texts_are_stored(void **state)
