@@ -210,7 +210,7 @@ static int finish_output(int code)
     }
     return tdm__command_failed(
         /* An earlier write to stdout has failed. */
-        tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout"));
+        tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout failed"));
 }
 
 /* Parses a command's words and runs the command, or prints the command's help. Returns the exit

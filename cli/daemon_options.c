@@ -84,8 +84,9 @@ static bool read_number(const char *source, const char *text, uint64_t max, uint
     errno = 0;
     number = strtoull(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || number > max) {
-        (void)fprintf(stderr, "tandemd: %s wants a number from 0 to %llu, not \"%s\"\n", source,
-                      (unsigned long long)max, text);
+        (void)fprintf(stderr,
+                      "tandemd: reading %s failed: expected a number from 0 to %llu, got \"%s\"\n",
+                      source, (unsigned long long)max, text);
         return false;
     }
     *number_out = number;
@@ -117,19 +118,27 @@ static bool read_resource(const char *source, const char *text, size_t length,
     (void)snprintf(option_index, sizeof(option_index), "%.*s", (int)length, text);
     equals = strchr(option_index, '=');
     if (equals == NULL) {
-        (void)fprintf(stderr, "tandemd: %s wants NAME=N, not \"%s\"\n", source, option_index);
+        (void)fprintf(stderr,
+                      "tandemd: reading %s failed: expected NAME=N, such as disk=2, got \"%s\"\n",
+                      source, option_index);
         return false;
     }
     *equals = '\0';
     amount = strtod(equals + 1, &end);
-    if (end == equals + 1 || *end != '\0' || strcmp(option_index, "CPU") == 0 ||
-        strcmp(option_index, "GPU") == 0) {
-        (void)fprintf(stderr, "tandemd: %s %s: \"%s\" is no amount of it\n", source, option_index,
-                      equals + 1);
+    if (strcmp(option_index, "CPU") == 0 || strcmp(option_index, "GPU") == 0) {
+        (void)fprintf(stderr,
+                      "tandemd: reading %s failed: %s has an option of its own. Give --%s N\n",
+                      source, option_index, option_index[0] == 'C' ? "cpus" : "gpus");
+        return false;
+    }
+    if (end == equals + 1 || *end != '\0') {
+        (void)fprintf(stderr, "tandemd: reading %s failed: expected a number for %s, got \"%s\"\n",
+                      source, option_index, equals + 1);
         return false;
     }
     if (tdm__resources_add(resources, option_index, amount) != TDM_OK) {
-        (void)fprintf(stderr, "tandemd: %s %s: %s\n", source, option_index, tdm_error_detail());
+        (void)fprintf(stderr, "tandemd: reading %s failed: %s: %s\n", source, option_index,
+                      tdm_error_detail());
         return false;
     }
     return true;
@@ -145,7 +154,7 @@ static bool read_labels(const char *text, struct tdm__labels *labels)
 
         (void)snprintf(label, sizeof(label), "%.*s", (int)length, text);
         if (tdm__labels_add(labels, label) != TDM_OK) {
-            (void)fprintf(stderr, "tandemd: --labels: %s\n", tdm_error_detail());
+            (void)fprintf(stderr, "tandemd: reading --labels failed: %s\n", tdm_error_detail());
             return false;
         }
         text += length + (text[length] == ',' ? 1 : 0);
@@ -160,7 +169,9 @@ static bool read_faults(const char *source, const char *text, struct cli_daemon_
     const char *comma = strchr(text, ',');
 
     if (comma == NULL || (size_t)(comma - text) >= sizeof(seed)) {
-        (void)fprintf(stderr, "tandemd: %s wants SEED,N, not \"%s\"\n", source, text);
+        (void)fprintf(stderr,
+                      "tandemd: reading %s failed: expected SEED,N, such as 5,100, got \"%s\"\n",
+                      source, text);
         return false;
     }
     (void)snprintf(seed, sizeof(seed), "%.*s", (int)(comma - text), text);
@@ -193,8 +204,10 @@ static bool read_name(const char *text, char name[CLI_NAME_BYTES])
         is_plain = is_plain && text[i] >= ' ' && text[i] <= '~';
     }
     if (!is_plain) {
-        (void)fprintf(stderr, "tandemd: --name \"%s\": wanted 1 to %d bytes of printable ASCII\n",
-                      text, (int)CLI_NAME_BYTES - 1);
+        (void)fprintf(stderr,
+                      "tandemd: reading --name failed: expected 1 to %d bytes of printable ASCII, "
+                      "got %zu bytes: \"%s\"\n",
+                      (int)CLI_NAME_BYTES - 1, length, text);
         return false;
     }
     memcpy(name, text, length + 1);
@@ -209,8 +222,10 @@ static bool read_unreachable(const char *source, const char *text,
         return false;
     }
     if (options->unreachable_ms != 0 && options->unreachable_ms < UNREACHABLE_MIN_MS) {
-        (void)fprintf(stderr, "tandemd: %s %s is less than %d, in which a busy node can answer\n",
-                      source, text, (int)UNREACHABLE_MIN_MS);
+        (void)fprintf(stderr,
+                      "tandemd: reading %s failed: expected 0 or at least %d milliseconds, got %s. "
+                      "A busy node may need %d milliseconds to reply\n",
+                      source, (int)UNREACHABLE_MIN_MS, text, (int)UNREACHABLE_MIN_MS);
         return false;
     }
     return true;
@@ -226,8 +241,9 @@ static bool read_lease(const char *source, const char *text, uint32_t *lease_ms_
         return false;
     }
     if (lease_ms < TDM__NODE_LEASE_MS_MIN) {
-        (void)fprintf(stderr, "tandemd: %s wants %d to %d milliseconds, not %u\n", source,
-                      (int)TDM__NODE_LEASE_MS_MIN, (int)TDM__NODE_LEASE_MS_MAX, lease_ms);
+        (void)fprintf(stderr,
+                      "tandemd: reading %s failed: expected %d to %d milliseconds, got %u\n",
+                      source, (int)TDM__NODE_LEASE_MS_MIN, (int)TDM__NODE_LEASE_MS_MAX, lease_ms);
         return false;
     }
     *lease_ms_out = lease_ms;
@@ -240,8 +256,9 @@ static bool read_ports(const char *source, const char *text, struct tdm__tcp_set
     if (tdm__tcp_settings_parse_ports(text, tcp)) {
         return true;
     }
-    (void)fprintf(stderr, "tandemd: %s wants FIRST-LAST, such as 7000-7099, not \"%s\"\n", source,
-                  text);
+    (void)fprintf(
+        stderr, "tandemd: reading %s failed: expected FIRST-LAST, such as 7000-7099, got \"%s\"\n",
+        source, text);
     return false;
 }
 
@@ -256,7 +273,8 @@ static bool read_advertised_host(const char *source, const char *text,
         return true;
     }
     (void)fprintf(stderr,
-                  "tandemd: %s wants a host name or IP address without a port, not \"%s\"\n",
+                  "tandemd: reading %s failed: expected a host name or IP address without a port, "
+                  "got \"%s\"\n",
                   source, text);
     return false;
 }
@@ -545,7 +563,8 @@ static bool check_store(struct cli_daemon_options *options)
 
     if (options->join_address != NULL &&
         (options->redis_url != NULL || options->listen_host == NULL)) {
-        (void)fprintf(stderr, "tandemd: --join goes with --listen, and without --redis\n");
+        (void)fprintf(stderr, "tandemd: starting failed: --join needs --listen HOST and excludes "
+                              "--redis. Add --listen HOST or remove --redis\n");
         return false;
     }
     if (insecure != NULL && strcmp(insecure, "1") == 0) {
@@ -567,19 +586,22 @@ static bool check_store(struct cli_daemon_options *options)
 static bool check_options(const struct cli_daemon_options *options)
 {
     if (options->gpu_bytes % BLOCK_BYTES != 0) {
-        (void)fprintf(
-            stderr,
-            "tandemd: --gpu-bytes %llu is not a multiple of %d (2 MiB), the unit of blocks\n",
-            (unsigned long long)options->gpu_bytes, (int)BLOCK_BYTES);
+        (void)fprintf(stderr,
+                      "tandemd: starting failed: --gpu-bytes %llu is not a multiple of %d (2 MiB). "
+                      "Round it to a multiple\n",
+                      (unsigned long long)options->gpu_bytes, (int)BLOCK_BYTES);
         return false;
     }
     if (options->port != 0 && options->listen_host == NULL) {
-        (void)fprintf(stderr, "tandemd: --port %u goes with --listen HOST\n", options->port);
+        (void)fprintf(
+            stderr, "tandemd: starting failed: --port %u needs --listen HOST. Add --listen HOST\n",
+            options->port);
         return false;
     }
     if ((options->tcp.first_port != 0 || options->tcp.advertised_host[0] != '\0') &&
         options->listen_host == NULL) {
-        (void)fprintf(stderr, "tandemd: --ports and --advertise go with --listen HOST\n");
+        (void)fprintf(stderr, "tandemd: starting failed: --ports and --advertise need --listen "
+                              "HOST. Add --listen HOST\n");
         return false;
     }
     return true;

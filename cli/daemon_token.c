@@ -19,7 +19,8 @@ static tdm_status link_token(const char *named, const char *path)
 
     if (realpath(named, absolute) == NULL || (unlink(path) != 0 && errno != ENOENT) ||
         symlink(absolute, path) != 0) {
-        return tdm__fail_errno(errno, "linking %s to the token file %s", path, named);
+        return tdm__fail_errno(errno, "starting the daemon failed: linking %s to the token file %s",
+                               path, named);
     }
     return TDM_OK;
 }
@@ -37,9 +38,10 @@ tdm_status cli_daemon_token_get(const struct cli_daemon_options *options, const 
         return options->is_started ? link_token(named, path) : TDM_OK;
     }
     if (options->redis_url != NULL || options->join_address != NULL) {
-        return tdm__fail(TDM_E_AUTH, "a node of a cluster needs TANDEM_TOKEN_FILE: "
-                                     "the same 32-byte file on every node. Make it "
-                                     "by: umask 077; head -c 32 /dev/urandom >token");
+        return tdm__fail(TDM_E_AUTH,
+                         "starting the daemon failed: a node of a cluster needs TANDEM_TOKEN_FILE, "
+                         "the same 32-byte file on every node. Make it "
+                         "by: umask 077; head -c 32 /dev/urandom >token");
     }
     status = tdm__token_create(path, token_out);
     return status == TDM_E_EXISTS ? tdm__token_read(path, token_out) : status;

@@ -51,15 +51,19 @@ static tdm_status check_room(const struct cli_daemon_options *options,
     uint32_t sharing = sharing_count(options, list);
 
     if (options->gpu_bytes == 0) {
-        return tdm__fail(TDM_E_BUDGET, "a reserve of %.0f MiB leaves nothing of a GPU of %.0f MiB",
+        return tdm__fail(TDM_E_BUDGET,
+                         "starting the node failed: a reserve of %.0f MiB leaves nothing of a GPU "
+                         "of %.0f MiB. Give a smaller --gpu-reserve-bytes",
                          (double)options->gpu_reserve_bytes / (1 << 20),
                          (double)list->bytes / (1 << 20));
     }
     if (options->gpu_bytes > list->bytes / sharing) {
-        return tdm__fail(TDM_E_BUDGET,
-                         "%u GPUs of %.0f MiB on %u real ones: %u share one of %.0f MiB",
-                         options->gpus, (double)options->gpu_bytes / (1 << 20), list->count,
-                         sharing, (double)list->bytes / (1 << 20));
+        return tdm__fail(
+            TDM_E_BUDGET,
+            "starting the node failed: %u GPUs of %.0f MiB do not fit on %u real ones: %u share "
+            "one of %.0f MiB. Give fewer --gpus or a smaller --gpu-bytes",
+            options->gpus, (double)options->gpu_bytes / (1 << 20), list->count, sharing,
+            (double)list->bytes / (1 << 20));
     }
     return TDM_OK;
 }

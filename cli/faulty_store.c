@@ -107,7 +107,10 @@ static bool faulty_lose_request(struct operation *operation)
     if (operation->fault != FAULT_LOST_REQUEST && !operation->faulty->store.closing) {
         return false;
     }
-    faulty_complete(operation, tdm__fail(TDM_E_STORE, "fault: the request was lost"), NULL);
+    faulty_complete(operation,
+                    tdm__fail(TDM_E_STORE,
+                              "store operation failed: the injected fault has dropped the request"),
+                    NULL);
     return true;
 }
 
@@ -119,7 +122,8 @@ static void on_delay_over(void *arg)
 
     operation->records = NULL;
     if (operation->status != TDM_OK) {
-        (void)tdm__fail(operation->status, "fault: a delayed failure");
+        (void)tdm__fail(operation->status,
+                        "store operation failed: the injected fault has delayed the failure");
     }
     faulty_complete(operation, operation->status, records);
 }
@@ -138,7 +142,11 @@ static void faulty_on_reply(struct operation *operation, tdm_status status,
     }
     if (operation->fault == FAULT_LOST_REPLY) {
         free(records);
-        faulty_complete(operation, tdm__fail(TDM_E_STORE, "fault: the answer was lost"), NULL);
+        faulty_complete(
+            operation,
+            tdm__fail(TDM_E_STORE,
+                      "store operation failed: the injected fault has dropped the reply"),
+            NULL);
         return;
     }
     if (operation->fault == FAULT_DELAY &&
@@ -289,11 +297,12 @@ tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inn
     tdm_status status;
 
     if (one_in == 0) {
-        return tdm__fail(TDM_E_INVAL, "a fault in one of 0 operations");
+        return tdm__fail(TDM_E_INVAL,
+                         "creating the faulty store failed: N of SEED,N is 0. Give 1 or more");
     }
     faulty = calloc(1, sizeof(*faulty));
     if (faulty == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "faulty store");
+        return tdm__fail(TDM_E_NOMEM, "creating the faulty store failed: out of memory");
     }
     faulty->store.ops = &faulty_ops;
     faulty->loop = loop;

@@ -130,7 +130,10 @@ static void warn_about_ignored_options(void)
         }
     }
     if (names[0] != '\0') {
-        (void)fprintf(stderr, "tandem: ignored, because Tandem has no such feature: %s\n", names);
+        (void)fprintf(
+            stderr,
+            "tandem: warning: options ignored, because Tandem does not have the feature: %s\n",
+            names);
     }
 }
 
@@ -164,10 +167,11 @@ static tdm_status shell_command_write(const struct job_call *call, char *line, s
         tdm__text_add(&text, "%s", i == 0 ? "" : " ");
         add_shell_word(&text, call->command[i]);
     }
-    return text.length + 1 >= line_bytes
-               ? tdm__fail(TDM_E_LIMIT, "the command has %zu bytes or more: put it into a script",
-                           line_bytes - 1)
-               : TDM_OK;
+    return text.length + 1 >= line_bytes ? tdm__fail(TDM_E_LIMIT,
+                                                     "submitting the job failed: the command has "
+                                                     "more than %zu bytes. Put it into a script",
+                                                     line_bytes - 2)
+                                         : TDM_OK;
 }
 
 /* Writes the submission id that the user has chosen, or a random one in Ray's form. */
@@ -184,7 +188,8 @@ static tdm_status submission_id_write(const struct job_call *call, char *id, siz
         return TDM_OK;
     }
     if (RAND_bytes(random, sizeof(random)) != 1) {
-        return tdm__fail(TDM_E_IO, "RAND_bytes: no randomness from the system");
+        return tdm__fail(TDM_E_IO, "choosing a submission id failed: the system gave no random "
+                                   "bytes. Give one by --submission-id");
     }
     tdm__text_add(&text, "raysubmit_");
     for (size_t i = 0; i < sizeof(random); i++) {

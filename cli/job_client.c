@@ -64,7 +64,7 @@ tdm_status cli_job_client_open(const char *address, struct cli_job_client *clien
     TDM_TRY(tdm__loop_create(&client->loop));
     TDM_TRY(tdm__rpc_create(client->loop, &self, token, &client->rpc));
     TDM_TRY(tdm__wrap(tdm__rpc_connect(client->rpc, client->address, &client->conn),
-                      "connecting to the node at %s", client->address));
+                      "connecting to the node at %s failed", client->address));
     tdm__conn_on_closed(client->conn, on_closed, client);
     return TDM_OK;
 }
@@ -88,12 +88,14 @@ static tdm_status explain_failure(struct cli_job_client *client, tdm_status stat
     (void)tdm__loop_run(client->loop, has_closed, client, tdm__deadline_after(CLOSE_TIMEOUT_MS));
     if (client->end_reason == TDM_E_AUTH) {
         return tdm__fail(TDM_E_AUTH,
-                         "the node at %s refuses the token (%s): set TANDEM_TOKEN_FILE to a copy "
+                         "connecting failed: the node at %s refuses the token (%s). Set "
+                         "TANDEM_TOKEN_FILE to a copy "
                          "of its token file",
                          client->address, detail);
     }
     return tdm__fail(TDM_E_NODE_LOST,
-                     "the node at %s does not reply: %s. A node that `tandem start --head` has "
+                     "connecting failed: the node at %s does not reply: %s. A node that `tandem "
+                     "start --head` has "
                      "started accepts jobs",
                      client->address, detail);
 }
@@ -108,8 +110,10 @@ tdm_status cli_job_client_call(struct cli_job_client *client, const char *method
     tdm_status status;
 
     if (client->conn == NULL) {
-        return tdm__fail(TDM_E_NODE_LOST, "the node at %s has ended the connection",
-                         client->address);
+        return tdm__fail(
+            TDM_E_NODE_LOST,
+            "request failed: the node at %s has closed the connection. See its tandemd.log",
+            client->address);
     }
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__message_encode(message, request, writer);

@@ -57,7 +57,9 @@ static tdm_status print_piece(struct cli_job_client *client, const char *submiss
     if (status == TDM_OK) {
         cli_job_end_copy(&piece.job, end_out);
         if (piece.offset > position->offset && piece.text.size_bytes > 0) {
-            (void)fprintf(stderr, "tandem: %llu bytes of output are not kept any more\n",
+            (void)fprintf(stderr,
+                          "tandem: warning: the node has deleted the first %llu bytes of the "
+                          "remaining output\n",
                           (unsigned long long)(piece.offset - position->offset));
         }
         (void)fwrite(piece.text.data, 1, piece.text.size_bytes, stdout);
@@ -81,7 +83,7 @@ tdm_status cli_job_output_print(struct cli_job_client *client, const char *submi
         }
         TDM_TRY(print_piece(client, submission_id, &position, end_out));
         if (fflush(stdout) != 0 || ferror(stdout) != 0) {
-            return tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout");
+            return tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout failed");
         }
         if (position.at_end && (!follow || end_out->has_ended)) {
             return TDM_OK;

@@ -46,14 +46,18 @@ static tdm_status tcp_address_write(const char *text, const char *host_port, cha
         snprintf(address, address_bytes, "tcp:%.*s", (int)strcspn(host_port, "/"), host_port);
 
     if (written < 0 || (size_t)written >= address_bytes) {
-        return tdm__fail(TDM_E_LIMIT, "the address %s is too long", text);
+        return tdm__fail(
+            TDM_E_LIMIT,
+            "reading the address failed: %s has more than %zu bytes. Use a shorter host name", text,
+            address_bytes - 1);
     }
     return port_of(address) != NULL && port_of(address) > address + strlen("tcp:")
                ? TDM_OK
-               : tdm__fail(TDM_E_INVAL,
-                           "the address %s has no port: expected http://HOST:PORT, usually "
-                           "http://127.0.0.1:8265",
-                           text);
+               : tdm__fail(
+                     TDM_E_INVAL,
+                     "reading the address failed: %s has no port. Give http://HOST:PORT, usually "
+                     "http://127.0.0.1:8265",
+                     text);
 }
 
 /* ---- the daemon's side ------------------------------------------------------------------ */
@@ -73,7 +77,8 @@ static tdm_status note_write(const char *directory, const char *address)
 
     free(absolute);
     if (length < 0 || (size_t)length >= sizeof(text)) {
-        return tdm__fail(TDM_E_LIMIT, "the path of the token file is too long");
+        return tdm__fail(TDM_E_LIMIT, "writing the note about the port failed: the path of the "
+                                      "token file is too long. Choose a shorter --directory");
     }
     (void)snprintf(path, sizeof(path), "%s/" NOTE_NAME, directory);
     TDM_TRY(tdm__atomic_file_open(&file, path));
@@ -101,7 +106,8 @@ tdm_status cli_job_port_listen(struct tdm__rpc *rpc, const char *host_port, cons
     tdm__rpc_set_tcp_settings(rpc, &settings);
     if (status != TDM_OK && errno == EADDRINUSE) {
         return tdm__fail(status,
-                         "the port of %s for jobs is taken by another process: stop that process "
+                         "opening the port for jobs failed: the port of %s is taken by another "
+                         "process. Stop that process "
                          "(`tandem stop` stops this machine's nodes), or choose another port "
                          "(tandem start --dashboard-port N, tandemd --job-address HOST:N)",
                          host_port);
@@ -124,7 +130,8 @@ tdm_status cli_job_address_parse(const char *text, char *address, size_t address
                    (strncmp(address, "unix:", 5) == 0 || strncmp(address, "tcp:", 4) == 0)
                ? TDM_OK
                : tdm__fail(TDM_E_INVAL,
-                           "the address %s is not understood: expected http://HOST:PORT, HOST:PORT "
+                           "reading the address failed: %s is in no known form. Give "
+                           "http://HOST:PORT, HOST:PORT "
                            "or unix:/path",
                            text);
 }
@@ -170,7 +177,8 @@ tdm_status cli_job_port_token(const char *address, uint8_t token_out[TDM__TOKEN_
     cli_local_nodes_each(search_node, &search);
     if (search.token_path[0] == '\0') {
         return tdm__fail(TDM_E_AUTH,
-                         "no node of yours on this machine accepts jobs at port %s: start one with "
+                         "finding a node failed: no node of yours on this machine accepts jobs at "
+                         "port %s. Start one with "
                          "`tandem start --head`, or, for a node of another machine, set "
                          "TANDEM_TOKEN_FILE to a copy of its token file",
                          search.port);

@@ -25,7 +25,9 @@ static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *
         if (strcmp(actors[i].state, "DEAD") == 0) {
             dead = &actors[i];
         } else if (found != NULL) {
-            (void)tdm__fail(TDM_E_INVAL, "\"%s\" may be %.12s or %.12s: give more digits of the id",
+            (void)tdm__fail(TDM_E_INVAL,
+                            "finding the actor failed: \"%s\" may be %.12s or %.12s. Give more "
+                            "digits of the id",
                             word, found->id, actors[i].id);
             return NULL;
         } else {
@@ -37,7 +39,8 @@ static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *
                         dead->death_cause);
     } else if (found == NULL) {
         (void)tdm__fail(TDM_E_NOT_FOUND,
-                        "no actor has the name \"%s\", or an id that begins so; see: tandem "
+                        "finding the actor failed: no actor has the name \"%s\" or an id that "
+                        "begins with it. See: tandem "
                         "list actors",
                         word);
     }

@@ -283,7 +283,9 @@ static int command_wait(const struct launch *launch, struct tdm__process *comman
             return command_end(command);
         }
         if (!tdm__directory_is_locked(launch->node.directory)) {
-            (void)fprintf(stderr, "tandem: launch: the head node has ended before the command\n");
+            (void)fprintf(
+                stderr,
+                "tandem: running the command failed: the head node ended before the command\n");
             (void)command_end(command);
             return 1 << 8; /* Exit code 1. */
         }
@@ -306,7 +308,8 @@ static int command_run(const struct launch *launch, int words_count, char **word
     int wait_status;
 
     if (argv == NULL) {
-        return tdm__command_failed(tdm__fail(TDM_E_NOMEM, "the words of the command"));
+        return tdm__command_failed(
+            tdm__fail(TDM_E_NOMEM, "starting the command failed: out of memory"));
     }
     argv[0] = word("sh");
     argv[1] = word("-c");
@@ -362,13 +365,15 @@ static int wait_for_end_of_head(const struct launch *launch)
         if (error == 0) {
             answered_ms = tdm__clock_ms();
         } else if (tdm__clock_ms() - answered_ms > HEAD_SILENT_MS) {
-            return tdm__command_failed(tdm__fail(TDM_E_NODE_LOST,
-                                                 "the head node at %s has not answered for %d s",
-                                                 launch->head, HEAD_SILENT_MS / 1000));
+            return tdm__command_failed(
+                tdm__fail(TDM_E_NODE_LOST,
+                          "watching the head node failed: the node at %s has not replied for %d s",
+                          launch->head, HEAD_SILENT_MS / 1000));
         }
         if (!tdm__directory_is_locked(launch->node.directory)) {
             return tdm__command_failed(tdm__fail(
-                TDM_E_NODE_LOST, "node %u ended before the head node", launch->rendezvous.rank));
+                TDM_E_NODE_LOST, "running the node failed: node %u ended before the head node",
+                launch->rendezvous.rank));
         }
     }
     return TDM__EXIT_FAILED;
@@ -428,7 +433,7 @@ static tdm_status launch_prepare(struct launch *launch)
     (void)snprintf(launch->directory, sizeof(launch->directory), "%s/tandem-launch-XXXXXX",
                    tdm__directory_parent_path());
     if (mkdtemp(launch->directory) == NULL) {
-        return tdm__fail_errno(errno, "mkdtemp %s", launch->directory);
+        return tdm__fail_errno(errno, "launching a node failed: mkdtemp %s", launch->directory);
     }
     set_variable("TMPDIR", launch->directory);
     return signals_open(launch);
@@ -470,7 +475,7 @@ static int launch_main(int words_count, char **words)
     }
     if (start_count > WORDS_MAX - WORDS_ADDED_MAX) {
         free(launch);
-        return tdm__refuse_arguments("launch", "at most 112 words may stand before \"--\"");
+        return tdm__refuse_arguments("launch", "at most 112 words may precede \"--\"");
     }
     status = launch_prepare(launch);
     code = status != TDM_OK ? tdm__command_failed(status)

@@ -226,7 +226,8 @@ static tdm_status list_actors(tdm_runtime *runtime, const struct list_filter *li
     }
     tdm_list_free(actors);
     if (status == TDM_OK && missing > 0) {
-        (void)fprintf(stderr, "tandem: %u nodes did not answer\n", missing);
+        (void)fprintf(stderr, "tandem: warning: the list is incomplete: %u nodes did not reply\n",
+                      missing);
     }
     return status;
 }
@@ -267,13 +268,18 @@ static void add_object(struct tdm__table *table, const struct tdm_object_state *
 static void print_missing(const struct tdm_list_missing *missing)
 {
     if (missing->nodes > 0) {
-        (void)fprintf(stderr, "tandem: %u nodes did not answer\n", missing->nodes);
+        (void)fprintf(stderr, "tandem: warning: the list is incomplete: %u nodes did not reply\n",
+                      missing->nodes);
     }
     if (missing->processes > 0) {
-        (void)fprintf(stderr, "tandem: %u processes did not answer\n", missing->processes);
+        (void)fprintf(stderr,
+                      "tandem: warning: the list is incomplete: %u processes did not reply\n",
+                      missing->processes);
     }
     if (missing->rows > 0) {
-        (void)fprintf(stderr, "tandem: %llu more, of processes that have over 10,000\n",
+        (void)fprintf(stderr,
+                      "tandem: warning: the list is incomplete: %llu entries of processes with "
+                      "more than 10,000 are left out\n",
                       (unsigned long long)missing->rows);
     }
 }
@@ -581,11 +587,11 @@ static int list_main(const struct tdm__parsed_arguments *args)
             continue;
         }
         if (list_filter.live_only && kinds[i].list != list_actors) {
-            return tdm__refuse_arguments("list", "--live goes with actors, not with %s",
+            return tdm__refuse_arguments("list", "--live applies to the list of actors, not of %s",
                                          kinds[i].kind);
         }
         if (list_filter.each && kinds[i].list != list_calls) {
-            return tdm__refuse_arguments("list", "--each goes with calls, not with %s",
+            return tdm__refuse_arguments("list", "--each applies to the list of calls, not of %s",
                                          kinds[i].kind);
         }
         status = tdm__cluster_join(args, &runtime);
@@ -593,7 +599,7 @@ static int list_main(const struct tdm__parsed_arguments *args)
                                 : tdm__command_failed(status);
     }
     return tdm__refuse_arguments(
-        "list", "there is no list of \"%s\": actors, calls, objects, nodes or groups",
+        "list", "unknown list \"%s\": expected actors, calls, objects, nodes or groups",
         args->operands[0]);
 }
 

@@ -66,13 +66,15 @@ tdm_status cli_local_node_find_only(char *address, size_t address_bytes)
     }
     cli_local_nodes_each(add_node, &found);
     if (found.count == 0) {
-        return tdm__fail(
-            TDM_E_NOT_FOUND,
-            "no node of yours runs on this machine: start one by `tandem start --head`, "
-            "or name one by --address or TANDEM_ADDRESS");
+        return tdm__fail(TDM_E_NOT_FOUND, "finding a node failed: no node of yours runs on this "
+                                          "machine. Start one by `tandem start --head`, "
+                                          "or name one by --address or TANDEM_ADDRESS");
     }
     if (found.count > 1) {
-        return tdm__fail(TDM_E_INVAL, "%u nodes run here; say which one:%s", found.count, list);
+        return tdm__fail(
+            TDM_E_INVAL,
+            "finding a node failed: %u nodes run on this machine. Give the --address of one:%s",
+            found.count, list);
     }
     return TDM_OK;
 }

@@ -67,7 +67,8 @@ static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_
     tdm_list_free(actors);
     if (found == NULL) {
         return tdm__fail(TDM_E_NOT_FOUND,
-                         "no actor has the name \"%s\", or an id that begins so; see: tandem "
+                         "finding the actor failed: no actor has the name \"%s\" or an id that "
+                         "begins with it. See: tandem "
                          "list actors",
                          word);
     }
@@ -201,10 +202,11 @@ static int logs_main(const struct tdm__parsed_arguments *args)
     tdm_status status;
 
     if ((args->operands_count == 0) == (tdm__option_value(args, "--node") == NULL)) {
-        return tdm__refuse_arguments("logs", "logs of whom? one actor, or --node");
+        return tdm__refuse_arguments("logs", "name one actor, or give --node");
     }
     if (tail != NULL && !is_number(tail)) {
-        return tdm__refuse_arguments("logs", "--tail wants a number of lines, not \"%s\"", tail);
+        return tdm__refuse_arguments("logs", "--tail: expected a number of lines, got \"%s\"",
+                                     tail);
     }
     status = tdm__cluster_join(args, &runtime);
     return status == TDM_OK ? tdm__cluster_leave(runtime, logs_print(runtime, args))

@@ -62,7 +62,9 @@ static tdm_status plan_file(struct plan_command *work, const struct tdm__parsed_
 static int plan_main(const struct tdm__parsed_arguments *args)
 {
     struct plan_command *work = calloc(1, sizeof(*work));
-    tdm_status status = work == NULL ? tdm__fail(TDM_E_NOMEM, "the plan") : plan_file(work, args);
+    tdm_status status = work == NULL
+                            ? tdm__fail(TDM_E_NOMEM, "planning the job failed: out of memory")
+                            : plan_file(work, args);
 
     free(work);
     return status == TDM_OK ? TDM__EXIT_SUCCESS : tdm__command_failed(status);

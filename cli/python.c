@@ -44,14 +44,18 @@ static tdm_status package_directory_find(char *path, size_t path_bytes)
             int written = snprintf(path, path_bytes, "%s/%s", program, places[i]);
 
             return written < 0 || (size_t)written >= path_bytes
-                       ? tdm__fail(TDM_E_LIMIT, "the path of the Python package is too long")
+                       ? tdm__fail(
+                             TDM_E_LIMIT,
+                             "finding the Python package failed: its path has more than %zu bytes",
+                             path_bytes - 1)
                        : TDM_OK;
         }
     }
-    return tdm__fail(TDM_E_NOT_FOUND,
-                     "the Python package is not installed beside %s: it is built where the headers "
-                     "of Python 3.10 or later are present",
-                     program);
+    return tdm__fail(
+        TDM_E_NOT_FOUND,
+        "finding the Python package failed: it is not installed beside %s. Install the "
+        "headers of Python 3.10 or later and build again",
+        program);
 }
 
 /* A setting of the environment, "NAME=value". */
@@ -71,7 +75,9 @@ static tdm_status setting_write(struct setting *setting, const char *name, const
 
     setting->value = setting->text + strlen(name) + 1;
     return written < 0 || (size_t)written >= sizeof(setting->text)
-               ? tdm__fail(TDM_E_LIMIT, "%s is too long", name)
+               ? tdm__fail(TDM_E_LIMIT,
+                           "setting %s failed: its value has %d bytes, at most %zu. Shorten it",
+                           name, written, sizeof(setting->text) - 1)
                : TDM_OK;
 }
 
@@ -117,7 +123,7 @@ static int python_main(int words_count, char **words)
     }
     memcpy(argv + BEGIN_COUNT, words, (size_t)words_count * sizeof(*argv));
     (void)execvp(argv[0], argv);
-    return tdm__command_failed(tdm__fail_errno(errno, "env cannot be executed"));
+    return tdm__command_failed(tdm__fail_errno(errno, "running env failed"));
 }
 
 /* Prints `text` as one word of a shell. */

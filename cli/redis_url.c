@@ -29,11 +29,12 @@ bool cli_redis_url_check(const char *name, const char *url)
     if (!url_has_password(url)) {
         return true;
     }
-    (void)fprintf(stderr,
-                  "%s: %s with a password is refused, because every user of this machine can read "
-                  "command lines. Write the URL to a file and give --redis-file FILE, or set "
-                  "TANDEM_REDIS\n",
-                  program_invocation_short_name, name);
+    (void)fprintf(
+        stderr,
+        "%s: reading %s failed: it contains a password, which every user of this machine can read "
+        "in the command line. Write the URL to a file and give --redis-file FILE, or set "
+        "TANDEM_REDIS\n",
+        program_invocation_short_name, name);
     return false;
 }
 
@@ -46,12 +47,13 @@ bool cli_redis_url_check_plain(const char *url)
         tdm__redis_address_is_local(&address) || address.is_encrypted) {
         return true;
     }
-    (void)fprintf(stderr,
-                  "%s: the Redis server %s may be on another machine, and connections with it are "
-                  "not encrypted: whoever is between can read and change the cluster's records. "
-                  "Leave the records to the head node (no --redis), or let the server accept TLS "
-                  "and give rediss://, or accept it by --insecure-redis\n",
-                  program_invocation_short_name, address.text);
+    (void)fprintf(
+        stderr,
+        "%s: starting failed: the Redis server %s may be on another machine, and connections to it "
+        "are not encrypted, so that machines on the way can read and change the cluster's records. "
+        "Leave the records to the head node (no --redis), or let the server accept TLS "
+        "and give rediss://, or accept it by --insecure-redis\n",
+        program_invocation_short_name, address.text);
     return false;
 }
 
@@ -76,14 +78,15 @@ bool cli_redis_url_read(const char *path, const char **url_out)
     size_t bytes;
 
     if (tdm__file_read(path, FILE_BYTES_MAX, &url, &bytes) != TDM_OK) {
-        (void)fprintf(stderr, "%s: --redis-file: %s\n", program_invocation_short_name,
-                      tdm_error_detail());
+        (void)fprintf(stderr, "%s: reading --redis-file failed: %s\n",
+                      program_invocation_short_name, tdm_error_detail());
         return false;
     }
     url[strcspn(url, "\r\n")] = '\0';
     if (url_has_password(url) && (stat(path, &about) != 0 || (about.st_mode & 077) != 0)) {
         (void)fprintf(stderr,
-                      "%s: --redis-file: %s contains a password, but other users may read it: "
+                      "%s: reading --redis-file failed: %s contains a password, but other users "
+                      "may read it. Run: "
                       "chmod 600 %s\n",
                       program_invocation_short_name, path, path);
         free(url);

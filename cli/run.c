@@ -40,7 +40,7 @@ static tdm_status catch_interrupts(void)
 
     (void)sigemptyset(&action.sa_mask);
     if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0) {
-        return tdm__fail(TDM_E_IO, "sigaction failed");
+        return tdm__fail(TDM_E_IO, "starting the job failed: sigaction");
     }
     return TDM_OK;
 }
@@ -74,8 +74,10 @@ static tdm_status choose_out(const struct tdm__parsed_arguments *args,
     asked = asked == NULL && spec->out[0] != '\0' ? spec->out : asked;
     asked = asked == NULL ? tdm__option_value(args, "--resume") : asked;
     if (asked != NULL && strlen(asked) >= TDM__PATH_BYTES) {
-        return tdm__fail(TDM_E_LIMIT, "--out has %zu bytes, the limit is %d", strlen(asked),
-                         TDM__PATH_BYTES - 1);
+        return tdm__fail(TDM_E_LIMIT,
+                         "starting the job failed: the output directory's path has %zu bytes, at "
+                         "most %d. Choose a shorter --out",
+                         strlen(asked), TDM__PATH_BYTES - 1);
     }
     if (asked != NULL) {
         (void)snprintf(out, TDM__PATH_BYTES, "%s", asked);
@@ -101,7 +103,8 @@ static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__parsed_
 
     *finished_out = false;
     if (run_options.resume != NULL && run_options.overwrite) {
-        return tdm__fail(TDM_E_INVAL, "--resume and --overwrite exclude each other");
+        return tdm__fail(TDM_E_INVAL, "starting the job failed: --resume and --overwrite exclude "
+                                      "each other. Give one of them");
     }
     TDM_TRY(
         tdm__job_file_read(args->operands[0], args->operands + 1, args->operands_count - 1, spec));
@@ -126,8 +129,9 @@ static int run_main(const struct tdm__parsed_arguments *args)
 {
     struct tdm__job_spec *spec = calloc(1, sizeof(*spec));
     bool finished = false;
-    tdm_status status =
-        spec == NULL ? tdm__fail(TDM_E_NOMEM, "the job file") : run_file(spec, args, &finished);
+    tdm_status status = spec == NULL
+                            ? tdm__fail(TDM_E_NOMEM, "reading the job file failed: out of memory")
+                            : run_file(spec, args, &finished);
     int exit_code = status == TDM_OK ? TDM__EXIT_SUCCESS : tdm__command_failed(status);
 
     free(spec);

@@ -24,12 +24,14 @@ static tdm_status parse_json(const char *text, const char *source, json_t **root
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
 
     if (root == NULL) {
-        return tdm__fail(TDM_E_INVAL, "%s is no JSON: line %d, column %d: %s", source, error.line,
-                         error.column, error.text);
+        return tdm__fail(TDM_E_INVAL, "reading %s failed: not valid JSON: line %d, column %d: %s",
+                         source, error.line, error.column, error.text);
     }
     if (!json_is_object(root)) {
         json_decref(root);
-        return tdm__fail(TDM_E_INVAL, "%s must be an object, such as {\"env_vars\": {...}}",
+        return tdm__fail(TDM_E_INVAL,
+                         "reading %s failed: the JSON is not an object. Give an object, such as "
+                         "{\"env_vars\": {...}}",
                          source);
     }
     *root_out = root;
@@ -83,12 +85,14 @@ static tdm_status check_keys(const json_t *root)
             continue;
         }
         if (!key_is_ignored(key)) {
-            return tdm__fail(TDM_E_UNSUPPORTED,
-                             "Tandem does not set up the key \"%s\" of a runtime environment: "
-                             "remove it, and install what it names on the nodes",
-                             key);
+            return tdm__fail(
+                TDM_E_UNSUPPORTED,
+                "reading the runtime environment failed: Tandem does not support the key \"%s\". "
+                "Remove it, and install what it names on the nodes",
+                key);
         }
-        (void)fprintf(stderr, "tandem: runtime environment: the key \"%s\" is ignored\n", key);
+        (void)fprintf(
+            stderr, "tandem: warning: the key \"%s\" of the runtime environment is ignored\n", key);
     }
     return TDM_OK;
 }
@@ -104,7 +108,8 @@ static tdm_status read_variables(const json_t *root, struct tdm__environment *en
         return TDM_OK;
     }
     if (!json_is_object(variables)) {
-        return tdm__fail(TDM_E_INVAL, "env_vars of a runtime environment must be an object");
+        return tdm__fail(TDM_E_INVAL, "reading the runtime environment failed: env_vars is not an "
+                                      "object. Give an object, such as {\"NAME\": \"value\"}");
     }
     json_object_foreach(variables, name, value)
     {
@@ -112,13 +117,14 @@ static tdm_status read_variables(const json_t *root, struct tdm__environment *en
         tdm_status status;
 
         if (!json_is_string(value) || name[0] == '\0' || strchr(name, '=') != NULL) {
-            return tdm__fail(TDM_E_INVAL,
-                             "env_vars of a runtime environment: \"%s\" needs a text as its value, "
-                             "in quotes, and a name without \"=\"",
-                             name);
+            return tdm__fail(
+                TDM_E_INVAL,
+                "reading the runtime environment failed: in env_vars, \"%s\" needs a text as its "
+                "value and a name without \"=\". Put the value in quotes",
+                name);
         }
         if (asprintf(&setting, "%s=%s", name, json_string_value(value)) < 0) {
-            return tdm__fail(TDM_E_NOMEM, "a variable of a job");
+            return tdm__fail(TDM_E_NOMEM, "reading the runtime environment failed: out of memory");
         }
         status = tdm__environment_set(environment, setting);
         free(setting);
@@ -140,7 +146,8 @@ static tdm_status find_working_directory(const struct cli_runtime_env_options *o
     if (directory == NULL && value != NULL && !json_is_null(value)) {
         directory = json_string_value(value);
         if (directory == NULL) {
-            return tdm__fail(TDM_E_INVAL, "working_dir of a runtime environment must be a text");
+            return tdm__fail(TDM_E_INVAL, "reading the runtime environment failed: working_dir is "
+                                          "not a text. Give a path in quotes");
         }
     }
     if (directory == NULL || directory[0] == '\0') {
@@ -148,7 +155,8 @@ static tdm_status find_working_directory(const struct cli_runtime_env_options *o
     }
     if (strstr(directory, "://") != NULL) {
         return tdm__fail(TDM_E_UNSUPPORTED,
-                         "Tandem does not fetch the working directory %s: name a folder of the "
+                         "submitting the job failed: Tandem does not fetch the working directory "
+                         "%s. Name a folder of the "
                          "node",
                          directory);
     }
@@ -157,11 +165,17 @@ static tdm_status find_working_directory(const struct cli_runtime_env_options *o
         absolute = strdup(directory); /* The folder may exist on the node, which checks that. */
     } else if (absolute == NULL || stat(absolute, &about) < 0 || !S_ISDIR(about.st_mode)) {
         free(absolute);
-        return tdm__fail(TDM_E_NOT_FOUND, "the working directory %s is no folder", directory);
+        return tdm__fail(TDM_E_NOT_FOUND,
+                         "submitting the job failed: the working directory %s is not a folder. "
+                         "Name an existing folder",
+                         directory);
     }
     if (absolute == NULL || strlen(absolute) >= TDM__PATH_BYTES) {
         free(absolute);
-        return tdm__fail(TDM_E_LIMIT, "the path of the working directory is too long");
+        return tdm__fail(TDM_E_LIMIT,
+                         "submitting the job failed: the path of the working directory has more "
+                         "than %d bytes. Use a shorter one",
+                         TDM__PATH_BYTES - 1);
     }
     (void)snprintf(path, TDM__PATH_BYTES, "%s", absolute);
     free(absolute);
@@ -187,7 +201,10 @@ static tdm_status add_config_variable(const char *submission_id, json_t *root,
     json_decref(config);
     if (text == NULL || asprintf(&setting, CLI_JOB_CONFIG_VARIABLE "=%s", text) < 0) {
         free(text);
-        return tdm__fail(TDM_E_INVAL, "the submission id \"%s\" is no UTF-8", submission_id);
+        return tdm__fail(
+            TDM_E_INVAL,
+            "submitting the job failed: the submission id \"%s\" is not UTF-8. Choose another id",
+            submission_id);
     }
     status = tdm__environment_set(&env->environment, setting);
     free(setting);
@@ -213,7 +230,8 @@ tdm_status cli_runtime_env_read(const struct cli_runtime_env_options *options,
 
     *env_out = (struct cli_runtime_env){.working_directory = ""};
     if (options->json != NULL && options->file != NULL) {
-        return tdm__fail(TDM_E_INVAL, "--runtime-env and --runtime-env-json exclude each other");
+        return tdm__fail(TDM_E_INVAL, "submitting the job failed: --runtime-env and "
+                                      "--runtime-env-json exclude each other. Give one of them");
     }
     if (options->file != NULL) {
         TDM_TRY(parse_file(options->file, &root));

@@ -125,8 +125,8 @@ static int words_add_resources(struct daemon_words *words, const char *text)
     json_decref(root);
     return is_right ? TDM__EXIT_SUCCESS
                     : tdm__refuse_arguments("start",
-                                            "--resources wants a JSON object of at most %d "
-                                            "numbers, such as '{\"disk\": 2}', not \"%s\"",
+                                            "--resources: expected a JSON object of at most %d "
+                                            "numbers, such as '{\"disk\": 2}', got \"%s\"",
                                             (int)RESOURCES_MAX, text);
 }
 
@@ -141,8 +141,8 @@ static bool has_wrong_number(const struct tdm__parsed_arguments *args)
         const char *value = tdm__option_value(args, names[i]);
 
         if (value != NULL && value[strspn(value, "0123456789")] != '\0') {
-            (void)tdm__refuse_arguments("start", "%s wants a whole number, not \"%s\"", names[i],
-                                        value);
+            (void)tdm__refuse_arguments("start", "%s: expected a whole number, got \"%s\"",
+                                        names[i], value);
             return true;
         }
     }
@@ -333,7 +333,7 @@ static tdm_status directory_write_supervisor(const char *directory, pid_t superv
     if (file != NULL && fclose(file) != 0) {
         is_written = false;
     }
-    return is_written ? TDM_OK : tdm__fail_errno(errno, "writing %s", path);
+    return is_written ? TDM_OK : tdm__fail_errno(errno, "starting a node failed: writing %s", path);
 }
 
 /* Opens the file for what the daemon prints. The caller closes the descriptor. */
@@ -345,7 +345,7 @@ static tdm_status log_open(const char *directory, int *fd_out)
     (void)snprintf(path, sizeof(path), "%s/tandemd.log", directory);
     fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) {
-        return tdm__fail_errno(errno, "open %s", path);
+        return tdm__fail_errno(errno, "starting a node failed: open %s", path);
     }
     *fd_out = fd;
     return TDM_OK;
@@ -548,8 +548,9 @@ static int wait_for_end(struct tdm__daemon_process *process)
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
         return TDM__EXIT_SUCCESS;
     }
-    return tdm__command_failed(tdm__fail(TDM_E_NODE_LOST, "the node ended: %s",
-                                         tdm__wait_status_text(wait_status, text, sizeof(text))));
+    return tdm__command_failed(tdm__fail(
+        TDM_E_NODE_LOST, "running the node failed: its daemon ended: %s. See its tandemd.log",
+        tdm__wait_status_text(wait_status, text, sizeof(text))));
 }
 
 /* Runs `tandem start` and returns the exit code. */

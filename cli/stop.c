@@ -124,7 +124,8 @@ static int stop_main(const struct tdm__parsed_arguments *args)
     tdm_status status;
 
     if (grace_s < 0 || grace_s > GRACE_S_MAX || (end != NULL && *end != '\0')) {
-        return tdm__refuse_arguments("stop", "--grace-period wants seconds up to %d, not \"%s\"",
+        return tdm__refuse_arguments("stop",
+                                     "--grace-period: expected seconds up to %d, got \"%s\"",
                                      (int)GRACE_S_MAX, grace);
     }
     if (tdm__option_value(args, "--force") != NULL) {

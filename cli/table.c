@@ -37,7 +37,7 @@ tdm_status tdm__table_create(const char *const *titles, struct tdm__table **tabl
     struct tdm__table *table = calloc(1, sizeof(*table));
 
     if (table == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a table");
+        return tdm__fail(TDM_E_NOMEM, "printing a table failed: out of memory");
     }
     table->titles = titles;
     while (titles[table->columns_count] != NULL && table->columns_count < COLUMNS_MAX) {

@@ -410,8 +410,10 @@ static tdm_status daemon_describe_node(struct daemon *daemon)
     (void)snprintf(node->record.name, sizeof(node->record.name), "%s", daemon->options.name);
     (void)snprintf(node->totals.name, sizeof(node->totals.name), "%s", daemon->options.name);
     if (strlen(daemon->directory) >= sizeof(node->directory)) {
-        return tdm__fail(TDM_E_LIMIT, "directory %s has %zu bytes, at most %zu", daemon->directory,
-                         strlen(daemon->directory), sizeof(node->directory) - 1);
+        return tdm__fail(TDM_E_LIMIT,
+                         "starting the daemon failed: the path of directory %s has %zu bytes, at "
+                         "most %zu. Choose a shorter --directory",
+                         daemon->directory, strlen(daemon->directory), sizeof(node->directory) - 1);
     }
     (void)snprintf(node->directory, sizeof(node->directory), "%s", daemon->directory);
     TDM_TRY(tdm__memory_usage_create_file(node->directory, daemon->options.object_store_bytes));
@@ -463,7 +465,8 @@ static tdm_status daemon_join(struct daemon *daemon)
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
     TDM_TRY(tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_after(STORE_TIMEOUT_MS)));
     if (daemon->join_status != TDM_OK) {
-        return tdm__fail(daemon->join_status, "joining the cluster: %s", daemon->join_detail);
+        return tdm__fail(daemon->join_status, "joining the cluster failed: %s",
+                         daemon->join_detail);
     }
     return tdm__join_check_again(node, STORE_TIMEOUT_MS, JOIN_CHECK_MS, newest_epoch);
 }
@@ -692,7 +695,8 @@ static tdm_status choose_directory(struct daemon *daemon)
     }
     TDM_TRY(tdm__directory_create_at(daemon->options.directory));
     if (realpath(daemon->options.directory, daemon->directory) == NULL) {
-        return tdm__fail_errno(errno, "realpath %s", daemon->options.directory);
+        return tdm__fail_errno(errno, "starting the daemon failed: realpath %s",
+                               daemon->options.directory);
     }
     TDM_TRY(tdm__directory_lock(daemon->directory, &lock));
     tdm__directory_clear_leftovers(daemon->directory);

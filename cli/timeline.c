@@ -143,15 +143,18 @@ static tdm_status timeline_collect(tdm_runtime *runtime, struct timeline *timeli
     TDM_TRY(tdm_list_nodes(runtime, TDM__CLUSTER_TIMEOUT_MS, &nodes, &count));
     for (uint32_t i = 0; i < count; i++) {
         if (timeline->nodes_count == NODES_MAX) {
-            (void)fprintf(stderr, "tandem: the calls of %u nodes more are left out: at most %d\n",
-                          count - i, (int)NODES_MAX);
+            (void)fprintf(stderr,
+                          "tandem: warning: the timeline is incomplete: it has the calls of %d "
+                          "nodes, and %u more are left out\n",
+                          (int)NODES_MAX, count - i);
             break;
         }
         if (tdm__cluster_call_node(runtime, "timeline.read", nodes[i].id,
                                    &timeline->nodes[timeline->nodes_count]) == TDM_OK) {
             timeline->nodes_count++;
         } else {
-            (void)fprintf(stderr, "tandem: node %s: %s\n", nodes[i].name, tdm_error_detail());
+            (void)fprintf(stderr, "tandem: warning: the timeline is incomplete: node %s: %s\n",
+                          nodes[i].name, tdm_error_detail());
         }
     }
     tdm_list_free(nodes);
@@ -179,9 +182,10 @@ static tdm_status timeline_run(tdm_runtime *runtime, const char *path)
     if (status == TDM_OK) {
         timeline_each_actor(&timeline, timeline_find_first);
         if (timeline.spans_count == 0) {
-            status = tdm__fail(TDM_E_NOT_FOUND,
-                               "no actor has recorded a call: they do with TANDEM_TIMELINE=1 "
-                               "in their environment (a private node's: the driver's)");
+            status = tdm__fail(
+                TDM_E_NOT_FOUND,
+                "writing the timeline failed: no actor has recorded a call. Set TANDEM_TIMELINE=1 "
+                "in the environment of the node (of the driver, if the node is private)");
         }
     }
     if (status == TDM_OK) {

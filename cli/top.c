@@ -331,7 +331,7 @@ static bool read_count(const struct tdm__parsed_arguments *args, const char *nam
     }
     number = strtoull(text, &end, 10);
     if (end == text || *end != '\0' || number == 0 || number > max) {
-        (void)tdm__refuse_arguments("top", "%s wants a number from 1 to %llu, not \"%s\"", name,
+        (void)tdm__refuse_arguments("top", "%s: expected a number from 1 to %llu, got \"%s\"", name,
                                     (unsigned long long)max, text);
         return false;
     }

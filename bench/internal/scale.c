@@ -1,19 +1,22 @@
 /* scale.c - many nodes on one Redis; bench/scale starts the servers and runs this program. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Simulates the nodes of a cluster in one process, each with a connection of its own: they join,
- * renew their leases once a second, and some of them place actors and groups. They use the
- * product's own code for that (scheduler/reserve.h, the renewal of the store, the read cache), so
- * they read and write exactly as daemons do; only what a daemon does without the store is left out.
+/* The program simulates the nodes of a cluster in one process. Each node has its own connection.
+ * All nodes join and renew their leases once a second, and some of them, the placers, also place
+ * actors and placement groups. The nodes use the product's own code (scheduler/reserve.h, the
+ * renewal of the store, the read cache), so they read and write exactly as daemons do. The program
+ * leaves out what a daemon does without the store.
  *
- * Each workload runs in cycles: placers fill the cluster, each with a number of requests under way
- * at a time, as the daemon of a program that creates many actors has, until three quarters of its
- * GPUs are taken or the time is over, then they give everything back. Before and after each half
- * Redis says how much processor time it has used. What renewals cost is measured alone; leases are
- * so long here that they can pause meanwhile. Plain writes of the same size show what is the least
- * that a request can cost which waits for the one before.
+ * Each workload runs in cycles. In the first half of a cycle the placers fill the cluster. Each
+ * placer keeps a fixed number of requests in flight, as the daemon of a program that creates many
+ * actors does. The half ends when three quarters of the GPUs are taken, or when the time is up. In
+ * the second half the placers release everything. The program asks Redis before and after each half
+ * how much processor time it has used. The cost of renewals is measured on its own. The leases are
+ * long enough that renewals can pause during the other measurements. Plain writes of the same size
+ * show the least cost of a request that waits for the one before it.
  *
- * Usage: scale PORT NODES PLACERS REQUESTS SECONDS, PORT being that of a Redis server on 127.0.0.1
- * and REQUESTS the number that each placer has under way. Prints one JSON object. */
+ * Usage: scale PORT NODES PLACERS REQUESTS SECONDS. PORT is the port of a Redis server on
+ * 127.0.0.1, and REQUESTS is the number of requests that each placer keeps in flight. The program
+ * prints one JSON object. */
 #include "cluster.h"
 #include "measure.h"
 #include "redis_usage.h"

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page of small curves as SVG: each series with its smallest and its largest value."""
+"""Draws the series of a soak as an SVG page of small curves, each with its smallest and largest value."""
 import html
 
 WIDTH, HEIGHT, COLUMNS, MARGIN = 300, 110, 3, 12
 
 
 def curve(points, left, top, end):
-    """A polyline within its box; a flat series lies in the middle."""
+    """Returns (points, smallest value, largest value), where `points` is the text of a polyline.
+
+    `left` and `top` are the corner of the box in pixels, and `end` is the length of the run in seconds. A flat series
+    is drawn in the middle of its box.
+    """
     low = min(value for _, value in points)
     high = max(value for _, value in points)
     span = high - low
@@ -19,7 +23,11 @@ def curve(points, left, top, end):
 
 
 def page(series, judged, end):
-    """`series` and `judged` are those of verdict.py; what grows is drawn in red."""
+    """Returns the SVG page as text.
+
+    `series` is the result of verdict.series_of(), and `judged` is the result of verdict.verdict(). `end` is the length
+    of the run in seconds. Series that grow are drawn in red.
+    """
     names = sorted(series)
     rows = -(-len(names) // COLUMNS)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{COLUMNS * WIDTH}" '

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A soak: a cluster on this machine, drivers that do everything at random, and a look at all
-processes every few seconds.  Says at the end what grew."""
+"""Runs a soak, which shows whether Tandem's processes grow while a cluster is in use.
+
+The program starts a cluster on this machine and drivers that use it at random.  It samples all processes every few
+seconds, and reports at the end which series of numbers grew.
+"""
 import argparse
 import ctypes
 import json
@@ -22,11 +25,14 @@ import watch
 PR_SET_CHILD_SUBREAPER = 36
 START_SECONDS = 20
 END_SECONDS = 90
+# Each line of a driver has these counts, and then the numbers of its heap in KiB: what is in use, what the allocator
+# holds, and what was in use at the last rest.
 COUNTS = ("acts", "calls", "bytes", "actors", "groups", "mistakes")
-HEAPS = ("heap_kib", "held_kib", "rest_kib")  # in use, the allocator's, in use at the last rest
+HEAPS = ("heap_kib", "held_kib", "rest_kib")
 
 
 def options_of(words):
+    """Returns the options of the command line, with absolute paths."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
@@ -44,7 +50,7 @@ def options_of(words):
 
 
 class Cluster:
-    """Redis, daemons and drivers, in a directory that goes with them."""
+    """Owns Redis, the daemons, the drivers and their temporary directory; end() removes them all."""
 
     def __init__(self, options):
         self.options = options
@@ -59,9 +65,10 @@ class Cluster:
         self.drivers = []
         self.others = []
         self.counts = []
-        self.revision = revision()  # what is built, not what is written meanwhile
+        self.revision = revision()  # The revision at the start, because the sources may change during the run.
 
     def spawn(self, name, command, environment=None, output=None):
+        """Starts a process and returns it. Its stderr, and its stdout without `output`, go to NAME.log."""
         log = (self.options.out / f"{name}.log").open("wb")
         with log:
             return subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
@@ -69,6 +76,7 @@ class Cluster:
                                     env=environment or self.environment)
 
     def start_redis(self):
+        """Starts Redis on a Unix socket and blocks until the socket exists."""
         path = self.directory / "redis.sock"
         self.others.append(self.spawn("redis", [
             "redis-server", "--port", 0, "--unixsocket", path, "--dir", self.directory,
@@ -81,6 +89,7 @@ class Cluster:
             time.sleep(0.01)
 
     def start_daemon(self, name):
+        """Starts the daemon of a node and blocks until it is ready. Keeps the daemon's address."""
         command = [self.programs / "tandemd", "--name", name, "--cpus", 4, "--gpus", 1,
                    "--directory", self.directory / name]
         if self.redis_paths:
@@ -93,12 +102,13 @@ class Cluster:
         self.addresses.append(said.split()[2])
 
     def copy_programs(self):
-        """What is built meanwhile changes nothing."""
+        """Copies the programs, so that a build during the run does not change them."""
         self.programs.mkdir()
         for name in ("tandemd", "libtandem.so.0", "bench/soak"):
             shutil.copy(self.options.build / name, self.programs)
 
     def start(self):
+        """Starts the cluster and two drivers, which run for `minutes`."""
         self.copy_programs()
         token = self.directory / "token"
         token.touch(0o600)
@@ -120,23 +130,30 @@ class Cluster:
             threading.Thread(target=self.read_counts, args=(number,), daemon=True).start()
 
     def read_counts(self, number):
+        """Keeps the newest counts of a driver until its stdout closes. Runs on a thread of its own."""
         for line in self.drivers[number].stdout:
             self.counts[number] = [int(word) for word in line.split()]
 
     def totals(self):
+        """Returns the sums of the counts of all drivers."""
         return dict(zip(COUNTS, map(sum, zip(*self.counts))))
 
     def running(self):
+        """Returns whether a driver is still running."""
         return any(driver.poll() is None for driver in self.drivers)
 
     def sample(self, begun):
+        """Returns one sample of all processes. `begun` is the start of the run on time.monotonic()."""
         one = watch.sample(os.getpid(), [driver.pid for driver in self.drivers],
                            self.redis_paths, self.directory, begun)
         heaps = [dict(zip(HEAPS, counts[len(COUNTS):])) for counts in self.counts]
         return {**one, **self.totals(), "heaps": heaps}
 
     def left(self):
-        """What is there when the drivers have gone: no actor, and so no process of one."""
+        """Returns the workers and records that remain after the drivers have ended.
+
+        No actor outlives its driver, so the function waits up to START_SECONDS until no worker remains.
+        """
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             roles = [watch.role(pid, []) for pid in watch.tree(os.getpid())]
@@ -148,6 +165,7 @@ class Cluster:
         return {"workers": len(workers), "stores": stores}
 
     def end(self):
+        """Ends all processes, removes the directory, and returns the processes and files that remained."""
         for processes in (self.drivers, self.others[::-1]):
             for process in processes:
                 if process.poll() is None:
@@ -170,7 +188,10 @@ class Cluster:
 
 
 def watch_it(cluster, samples, begun):
-    """Looks until the drivers have ended, or have had long enough to."""
+    """Samples the cluster until the drivers have ended, and appends to `samples` and to samples.jsonl.
+
+    Returns None, or a text if the drivers still run END_SECONDS after the end of the run.
+    """
     options = cluster.options
     end = begun + options.minutes * 60
     with (options.out / "samples.jsonl").open("w", encoding="ascii") as log:
@@ -189,7 +210,7 @@ def watch_it(cluster, samples, begun):
 
 
 def rates(samples):
-    """Calls a second between looks: the middle one, and of the first and the last quarter."""
+    """Returns the calls per second between samples: the median, and the means of the first and the last quarter."""
     pairs = list(zip(samples, samples[1:]))
     each = [(b["calls"] - a["calls"]) / (b["seconds"] - a["seconds"]) for a, b in pairs]
     if not each:
@@ -202,6 +223,7 @@ def rates(samples):
 
 
 def revision():
+    """Returns the revision of the sources as `git describe` names it."""
     here = pathlib.Path(__file__).parent
     said = subprocess.run(["git", "-C", here, "describe", "--always", "--dirty"],
                           capture_output=True, text=True, check=False)
@@ -209,6 +231,7 @@ def revision():
 
 
 def summary_of(cluster, samples, problems, left, remains):
+    """Returns the contents of summary.json, and appends what went wrong to `problems`."""
     judged = verdict.verdict(samples)
     options = cluster.options
     grows = sorted(name for name, one in judged.items() if one["grows"])
@@ -231,6 +254,7 @@ def summary_of(cluster, samples, problems, left, remains):
 
 
 def main():
+    """Runs the soak and returns the exit code: 0 if nothing grew and nothing went wrong."""
     options = options_of(sys.argv[1:])
     options.out.mkdir(parents=True, exist_ok=True)
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:

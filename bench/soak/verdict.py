@@ -1,34 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flat or not: of each series of a soak, over its second half.
+"""Decides for each series of a soak whether it grows in the second half of the run.
 
-The slope is Theil's and Sen's: the median of the slopes of all pairs of samples, which a few
-outliers cannot move.  Multiplied by the length of the half it is the growth.  A series grows if
+The slope is the Theil-Sen estimator: the median of the slopes of all pairs of samples, which a few
+outliers cannot change.  The growth is the slope multiplied by the length of the half.  A series grows if
 
   1. its growth is more than its allowance, and
-  2. it goes up steadily: of all pairs of samples, later minus earlier, the ups outnumber the
-     downs by at least 0.15 of all (Kendall's tau).
+  2. it rises steadily: the pairs of samples that rise outnumber the pairs that fall by at least
+     0.15 of all pairs (Kendall's tau).
 
-The second keeps noise from being called growth; the first, growth too small to matter.  Nothing
-is judged in a half of less than ten minutes: caches fill, and the heaps of drivers go up and down
-by a few large values for minutes.
+The first condition excludes growth that is too small to matter, and the second one excludes noise.
+Nothing is judged if the half is shorter than ten minutes, because caches still fill, and the heaps
+of drivers rise and fall by a few large values for minutes.
 """
 import json
 import statistics
 import sys
 
-STEADY = 0.15
-SEGMENT_KIB = 1088  # of a value of 1 MiB
-SAMPLES_LEAST = 12
-SECONDS_LEAST = 600  # of a half
-SAMPLES_MOST = 200  # of a half: pairs grow with the square; longer series are thinned
+STEADY = 0.15  # Least value of Kendall's tau of a series that grows.
+SEGMENT_KIB = 1088  # Size of the shared segment of a value of 1 MiB, in KiB.
+SAMPLES_LEAST = 12  # Series with fewer samples in the half are not judged.
+SECONDS_LEAST = 600  # Least length of the second half.
+SAMPLES_MOST = 200  # Longer series of a half are thinned, because the number of pairs grows with the square.
 
-# Kept, but not judged: what follows the load of the last minute, and what is kept to a bound.
+# These series are kept but not judged, because they follow the load of the last minute or have a bound.
 FREE = ("keys", "used_kib", "logs", "held_kib")
 
-# What a series may grow by over the half: so many of its unit, or so much of its median,
-# whichever is more.  What is in use at a rest goes up and down by what threads keep of small
-# blocks, 1 MiB each at the most.  Shared memory goes by whole segments: one more is kept when
-# more large values than ever before were under way at the same moment.
+# The growth that a series may have over the half: a number in its unit, or a share of its median,
+# whichever is larger.  The memory in use at a rest varies by the small blocks that threads keep, at
+# most 1 MiB for each thread.  Shared memory changes by whole segments: a process keeps one more
+# segment whenever the number of large values in flight reaches a new maximum.
 ALLOWED = {"heap_kib": (512, 0.02), "rest_kib": (512, 0.02), "pss_kib": (512, 0.02),
            "rss_kib": (1024, 0.02), "shmem_kib": (SEGMENT_KIB, 0.02), "fds": (2, 0.02),
            "threads": (1, 0), "count": (2, 0.05), "records": (4, 0.05), "files": (8, 0.05),
@@ -36,15 +36,21 @@ ALLOWED = {"heap_kib": (512, 0.02), "rest_kib": (512, 0.02), "pss_kib": (512, 0.
 
 
 def held_by(process):
-    """PSS and RSS but for shared memory, which goes by segments and is a series of its own."""
+    """Returns the numbers of one process, with shared memory subtracted from PSS and RSS.
+
+    Shared memory changes by segments and is a series of its own.
+    """
     shared = process["shmem_kib"]
     return {"pss_kib": process["pss_kib"] - shared, "rss_kib": process["rss_kib"] - shared,
             "shmem_kib": shared, "fds": process["fds"], "threads": process["threads"]}
 
 
 def series_of(samples):
-    """name → [(seconds, value)].  Processes that stay are one series each; of actors and
-    templates, which come and go, the number is one and what they hold on average is another."""
+    """Returns {name: [(seconds, value)]}.
+
+    Long-lived processes have series of their own.  Actors and fork servers come and go, so they have
+    one series for their number and one for each mean of what they hold.
+    """
     series = {}
 
     def add(name, seconds, value):
@@ -79,14 +85,14 @@ def series_of(samples):
 
 
 def second_half(points, end):
-    """Those after the middle of the run, thinned evenly where there are too many."""
+    """Returns the points after the middle of the run, thinned evenly to at most SAMPLES_MOST."""
     half = [point for point in points if point[0] >= end / 2]
     step = -(-len(half) // SAMPLES_MOST)
     return half[::step] if step > 1 else half
 
 
 def judge(points, unit):
-    """What is said of one series of the second half."""
+    """Returns the verdict on the points of one series in the second half."""
     slopes = []
     ups = 0
     for i, (earlier, low) in enumerate(points):
@@ -105,7 +111,7 @@ def judge(points, unit):
 
 
 def verdict(samples):
-    """name → what is said of it, for all that were seen often enough in the second half."""
+    """Returns {name: verdict} of all series that have enough samples in the second half."""
     end = samples[-1]["seconds"] if samples else 0
     found = {}
     if end < 2 * SECONDS_LEAST:
@@ -118,7 +124,7 @@ def verdict(samples):
     return found
 
 
-if __name__ == "__main__":  # verdict.py samples.jsonl: what a kept run says
+if __name__ == "__main__":  # "verdict.py samples.jsonl" prints the verdict on a run that has ended.
     lines = open(sys.argv[1], encoding="ascii").read().splitlines()
     for name, one in verdict([json.loads(line) for line in lines]).items():
         print("GROWS" if one["grows"] else "flat ", name, one)

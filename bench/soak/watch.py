@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of a soak hold: read every few seconds, from outside."""
+"""Reads what the processes of a soak hold, from outside of the processes."""
 import os
 import pathlib
 import socket
@@ -9,13 +9,13 @@ PROC = pathlib.Path("/proc")
 
 
 def tree(root):
-    """The pids below `root` and their parents' roles are all that is needed to tell them apart."""
+    """Returns the process IDs of all descendants of `root` that are not zombies."""
     children = {}
     for entry in PROC.glob("[0-9]*/stat"):
         try:
             fields = entry.read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # The process has ended meanwhile.
         if fields[0] != "Z":
             children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
     found = []
@@ -28,6 +28,7 @@ def tree(root):
 
 
 def zombies(root):
+    """Returns the number of zombies whose parent is `root` or a descendant of it."""
     count = 0
     below = {root, *tree(root)}
     for entry in PROC.glob("[0-9]*/stat"):
@@ -40,7 +41,10 @@ def zombies(root):
 
 
 def role(pid, drivers):
-    """Which of Tandem's processes it is; None for one that has ended or is none of them."""
+    """Returns the role of a process: a driver, one of Tandem's processes, or "other".
+
+    Returns None if the process has ended.  `drivers` lists the process IDs of the drivers.
+    """
     if pid in drivers:
         return f"driver {drivers.index(pid)}"
     try:
@@ -64,7 +68,7 @@ def role(pid, drivers):
 
 
 def parent_name(pid):
-    """The name of a process's parent; None for a process that has ended."""
+    """Returns the name of a process's parent; None if the process has ended."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
         return (PROC / fields[1] / "comm").read_text().strip()
@@ -73,7 +77,7 @@ def parent_name(pid):
 
 
 def numbers(pid):
-    """PSS and RSS in KiB, descriptors, threads; None for a process that has ended."""
+    """Returns PSS, RSS and shared memory in KiB, descriptors and threads; None if the process has ended."""
     try:
         memory = (PROC / str(pid) / "smaps_rollup").read_text(encoding="ascii")
         status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
@@ -94,12 +98,15 @@ def numbers(pid):
     return found if "pss_kib" in found and "rss_kib" in found else None
 
 
-RECORDS = b"tdm:{tandem}:index"  # the store's list of all its records
+RECORDS = b"tdm:{tandem}:index"  # The store's list of all its records.
 
 
 def redis(path):
-    """The records, all keys, and what Redis says that it uses.  Besides the records there are the
-    outcomes of the commits of the last minute, so that keys and memory follow the load."""
+    """Returns the numbers of records and keys, and the memory that Redis uses in KiB.
+
+    Besides the records, Redis keeps the outcomes of the commits of the last minute, so keys and memory
+    follow the load.
+    """
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(5)
         line.connect(str(path))
@@ -115,7 +122,10 @@ def redis(path):
 
 
 def files(directory):
-    """Files and sockets below it, and what actors printed, which their node keeps to a bound."""
+    """Returns the numbers of files and log files below the directory, and their size in KiB.
+
+    The log files have what actors printed, which their node limits.
+    """
     found = {"files": 0, "logs": 0, "kib": 0}
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -123,12 +133,15 @@ def files(directory):
                 found["kib"] += os.lstat(os.path.join(folder, name)).st_blocks // 2
                 found["logs" if os.path.basename(folder) == "logs" else "files"] += 1
             except OSError:
-                pass  # it has gone meanwhile
+                pass  # The file has been removed meanwhile.
     return found
 
 
 def shared_memory():
-    """Of the whole machine, since others may use it: reported, not judged."""
+    """Returns the files in /dev/shm and the shared memory of the whole machine in KiB.
+
+    Other programs may use shared memory, too, so these numbers are reported and not judged.
+    """
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
     for line in pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("Shmem:"):
@@ -137,7 +150,7 @@ def shared_memory():
 
 
 def sample(root, drivers, redis_paths, directory, begun):
-    """One look at everything; long-lived processes one by one, the others by their role."""
+    """Returns one sample: the seconds since `begun`, each process with its role, Redis, files and zombies."""
     processes = []
     for pid in tree(root):
         name = role(pid, drivers)

@@ -1,16 +1,17 @@
-/* engine_recovery.c - restarts engines that were lost, and gives weights to those without. */
+/* engine_recovery.c - restarts lost engines, and gives weights to engines that have none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lost engine comes back in steps, which recovery_state.h orders: kill its ranks if they may
  * still run, reserve GPUs on another node if those that it had are lost, create its actors and wait
  * until they are constructed, start them and connect them to the trainers, and give them the
  * committed weights. The weights come from a serving engine with the same layout on the same node
- * (join), which does not wait for an update; or else from the next update. Until then
- * `awaits_weights` is set and the engine serves nothing. The same is true of an engine that an
- * aborted update has torn, which is still alive: it starts with the last step. Nothing waits long
- * for a node that does not reply or for one with room: each call of tdm__recovery_restart_engines()
- * goes on where the last one has stopped. Handles of actors that are still being constructed are in
- * `other_ranks`; the engine takes part in updates as soon as they are in workers->engines. All
- * functions run on the controller's thread. docs/protocols/commit.md specifies how a member joins.
+ * (join), without waiting for an update. If there is no such engine, they come from the next
+ * update. Until then `awaits_weights` is set and the engine serves nothing. An aborted update can
+ * leave a live engine with incomplete weights; such an engine needs the last step only. No step
+ * waits long for a node that does not reply, or for a node with enough free GPUs: each call of
+ * tdm__recovery_restart_engines() continues where the last call stopped. Handles of actors that are
+ * still being constructed are in `other_ranks`; the engine takes part in updates as soon as they
+ * are in workers->engines. All functions run on the controller's thread. docs/protocols/commit.md
+ * specifies how a member joins.
  */
 #include "colocate/job/engine_recovery.h"
 
@@ -169,9 +170,9 @@ static bool are_on_one_node(const struct tdm__worker_group *workers, uint32_t on
     return strcmp(infos[0].node_id, infos[1].node_id) == 0;
 }
 
-/* Tries to get the weights from each serving engine of the same layout on the same node. If there
- * is none, or all fail, the engine waits for the next update. A rank that died is detected later.
- */
+/* Tries to get the weights from each serving engine with the same layout on the same node. If no
+ * such engine exists, or all of them fail, the engine waits for the next update. The death of a
+ * rank is detected later. */
 static void join_any_peer(struct tdm__worker_group *workers, uint32_t engine)
 {
     tdm_status status = TDM_E_NOT_FOUND;

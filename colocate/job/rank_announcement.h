@@ -8,9 +8,9 @@
 
 /* An announcement is the message "rank_announcement": a trainer rank's description of what it has
  * written into the bucket of an engine rank, and the bytes that the library's attach() has given
- * for the engine rank if the trainer rank serves it (gather_groups.h). It passes through other
- * processes on its way (announcement.h). One checksum covers all of it, so that no bit changes
- * without being noticed. */
+ * for the engine rank if the trainer rank serves it (gather_groups.h). The announcement passes
+ * through other processes on its way (announcement.h). One checksum covers the whole announcement,
+ * so that the engine rank detects every changed bit. */
 
 /* Checks the number of attached bytes and stores the checksum of the announcement. TDM_E_LIMIT,
  * with both numbers: more than TDM_ATTACHED_BYTES_MAX bytes are attached. */

@@ -266,7 +266,7 @@ static uint32_t images_count(const struct tdm__worker_group *workers)
 }
 
 /* Returns the index of the first live engine rank, from `index` on, that uses the image number
- * `image`; engines_count if there is none. */
+ * `image`. Returns engines_count if no such rank exists. */
 static uint32_t find_rank_of_image(const struct tdm__worker_group *workers, uint32_t image,
                                    uint32_t index)
 {

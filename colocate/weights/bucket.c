@@ -47,19 +47,22 @@ tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest, uint64_
     struct tdm__bucket_plan *plan;
 
     if (bucket_bytes == 0) {
-        return tdm__fail(TDM_E_INVAL, "buckets of 0 bytes for %" PRIu32 " tensors",
+        return tdm__fail(TDM_E_INVAL,
+                         "planning buckets failed: buckets of 0 bytes for %" PRIu32 " tensors",
                          manifest->tensors_count);
     }
     plan = calloc(1, sizeof(*plan));
     if (plan == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a bucket plan");
+        return tdm__fail(TDM_E_NOMEM, "allocating a bucket plan failed: out of memory");
     }
     plan->tensors_count = manifest->tensors_count;
     plan->buckets = calloc(plan->tensors_count, sizeof(plan->buckets[0]));
     plan->tensor_offsets = calloc(plan->tensors_count, sizeof(plan->tensor_offsets[0]));
     if (plan->buckets == NULL || plan->tensor_offsets == NULL) {
         tdm__bucket_plan_destroy(plan);
-        return tdm__fail(TDM_E_NOMEM, "buckets of %" PRIu32 " tensors", manifest->tensors_count);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating buckets of %" PRIu32 " tensors failed: out of memory",
+                         manifest->tensors_count);
     }
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         place_tensor(plan, i, tdm_tensor_bytes(&manifest->tensors[i]), bucket_bytes);

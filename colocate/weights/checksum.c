@@ -50,10 +50,11 @@ tdm_status tdm__checksum_compare(const char *name, size_t size_bytes, uint64_t f
                                  uint64_t expected)
 {
     if (found != expected) {
-        return tdm__fail(TDM_E_CHECKSUM,
-                         "tensor %s: %zu bytes have the checksum %016" PRIx64
-                         ", the sender's is %016" PRIx64,
-                         name, size_bytes, found, expected);
+        return tdm__fail(
+            TDM_E_CHECKSUM,
+            "verifying the weights failed: tensor %s: %zu bytes have the checksum %016" PRIx64
+            ", the sender's is %016" PRIx64,
+            name, size_bytes, found, expected);
     }
     return TDM_OK;
 }

@@ -136,7 +136,8 @@ tdm_status tdm__version_request_copy_lists(struct tdm__version_request *request,
     struct tdm__member *lists = calloc(count + 1, sizeof(lists[0]));
 
     if (lists == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "lists of %zu members", count);
+        return tdm__fail(TDM_E_NOMEM, "allocating lists of %zu members failed: out of memory",
+                         count);
     }
     if (request->members_count > 0) {
         memcpy(lists, request->members, request->members_count * sizeof(lists[0]));
@@ -159,7 +160,7 @@ static tdm_status pending_request_create(const struct tdm__version_request *requ
     tdm_status status;
 
     if (pending == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a request about a version");
+        return tdm__fail(TDM_E_NOMEM, "allocating a request about a version failed: out of memory");
     }
     pending->request = *request;
     status = tdm__version_request_copy_lists(&pending->request, &pending->lists);
@@ -336,7 +337,7 @@ tdm_status tdm__version_client_open(struct tdm__loop *loop, struct tdm__store *s
     struct tdm__version_client *versions = calloc(1, sizeof(*versions));
 
     if (versions == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the versions of models");
+        return tdm__fail(TDM_E_NOMEM, "allocating the versions of models failed: out of memory");
     }
     *versions = (struct tdm__version_client){.loop = loop, .store = store};
     *versions_out = versions;
@@ -369,13 +370,16 @@ tdm_status tdm__version_record_key(const char *model, char key_out[TDM__VERSION_
     size_t bytes = strnlen(model, TDM__MODEL_NAME_BYTES_MAX);
 
     if (bytes == 0 || bytes == TDM__MODEL_NAME_BYTES_MAX) {
-        return tdm__fail(TDM_E_INVAL, "a model's name has 1 to %d bytes",
+        return tdm__fail(TDM_E_INVAL,
+                         "submitting the version request failed: a model's name has 1 to %d bytes",
                          TDM__MODEL_NAME_BYTES_MAX - 1);
     }
     for (size_t i = 0; i < bytes; i++) {
         if (model[i] <= ' ' || model[i] > '~' || model[i] == '*' || model[i] == '/') {
-            return tdm__fail(TDM_E_INVAL, "model \"%s\": byte %zu is not allowed in a name", model,
-                             i);
+            return tdm__fail(TDM_E_INVAL,
+                             "submitting the version request failed: model \"%s\": byte %zu is not "
+                             "allowed in a name",
+                             model, i);
         }
     }
     (void)snprintf(key_out, TDM__VERSION_KEY_BYTES, "weight/%s", model);
@@ -402,7 +406,7 @@ static tdm_status model_queue_create(struct tdm__version_client *versions, const
     tdm_status status;
 
     if (queue == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a request to %s", key);
+        return tdm__fail(TDM_E_NOMEM, "allocating a request to %s failed: out of memory", key);
     }
     (void)snprintf(queue->key, sizeof(queue->key), "%s", key);
     request_list_init(&queue->in_transaction);

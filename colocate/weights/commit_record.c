@@ -106,8 +106,9 @@ static tdm_status check_range(uint64_t number, uint64_t low, uint64_t high, cons
 {
     if (number < low || number > high) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "version record: %s %" PRIu64 ", known are %" PRIu64 " to %" PRIu64, what,
-                         number, low, high);
+                         "reading the version record failed: %s %" PRIu64 ", known are %" PRIu64
+                         " to %" PRIu64,
+                         what, number, low, high);
     }
     return TDM_OK;
 }
@@ -198,8 +199,9 @@ static tdm_status check_consistency(const struct tdm__version_record *record)
         (!never && committed != (record->version == update->version)) ||
         (committed && !all_voted(record))) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "version record: epoch %" PRIu64 ", version %" PRIu64 " of %" PRIu64
-                         " do not go with its update (epoch %" PRIu64 ", version %" PRIu64 ", %s)",
+                         "reading the version record failed: epoch %" PRIu64 ", version %" PRIu64
+                         " of %" PRIu64 " do not go with its update (epoch %" PRIu64
+                         ", version %" PRIu64 ", %s)",
                          record->epoch, record->version, record->version_highest, update->epoch,
                          update->version, tdm__update_outcome_name(update->outcome));
     }

@@ -50,7 +50,9 @@ static tdm_status pending_set_add(struct pending_set *set, const struct tdm__ver
     TDM_TRY(tdm__version_record_key(item->model, set->keys[index]));
     for (uint32_t i = 0; i < index; i++) {
         if (strcmp(set->keys[i], set->keys[index]) == 0) {
-            return tdm__fail(TDM_E_INVAL, "%s is in the set twice", item->model);
+            return tdm__fail(TDM_E_INVAL,
+                             "submitting the set of models failed: %s is in the set twice",
+                             item->model);
         }
     }
     set->requests[index] = item->request;
@@ -67,16 +69,19 @@ static tdm_status pending_set_create(const struct tdm__version_set_item *items, 
     tdm_status status = TDM_OK;
 
     if (count == 0 || count > TDM__VERSION_SET_MAX) {
-        return tdm__fail(TDM_E_INVAL, "a set has 1 to %d models, not %u", TDM__VERSION_SET_MAX,
-                         count);
+        return tdm__fail(TDM_E_INVAL,
+                         "submitting the set of models failed: a set has 1 to %d models, not %u",
+                         TDM__VERSION_SET_MAX, count);
     }
     set = calloc(1, sizeof(*set));
     if (set == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a request about %u models", count);
+        return tdm__fail(TDM_E_NOMEM, "allocating a request about %u models failed: out of memory",
+                         count);
     }
     set->records = calloc(count, sizeof(set->records[0]));
     if (set->records == NULL) {
-        status = tdm__fail(TDM_E_NOMEM, "the records of %u models", count);
+        status = tdm__fail(TDM_E_NOMEM, "allocating the records of %u models failed: out of memory",
+                           count);
     }
     if (status == TDM_OK) {
         status = tdm_writer_create(&set->writer);

@@ -60,23 +60,25 @@ static tdm_status check_blocks(const struct tdm_tensor_info *tensor, const struc
 {
     if (tensor->dims_count != 2 || slice->flat != 0) {
         return tdm__fail(TDM_E_INVAL,
-                         "tensor %s: only boxes of matrices become %s; it has %" PRIu32
-                         " dimensions, the slice is %s",
+                         "planning the transfer failed: tensor %s: only boxes of matrices become "
+                         "%s; it has %" PRIu32 " dimensions, the slice is %s",
                          tensor->name, tdm_dtype_name(TDM_F8_E4M3), tensor->dims_count,
                          slice->flat != 0 ? "flat" : "a box");
     }
     if (tensor->shape[0] > UINT32_MAX || tensor->shape[1] > UINT32_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "tensor %s: more than 2^32 rows or columns", tensor->name);
+        return tdm__fail(TDM_E_LIMIT,
+                         "planning the transfer failed: tensor %s: more than 2^32 rows or columns",
+                         tensor->name);
     }
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t end = slice->offset[i] + slice->extent[i];
 
         if (!has_whole_blocks(slice->offset[i], end, tensor->shape[i])) {
-            return tdm__fail(TDM_E_INVAL,
-                             "tensor %s: a slice from %" PRIu64 " to %" PRIu64
-                             " of dimension %" PRIu32 " (%" PRIu64 ") cuts blocks of %d",
-                             tensor->name, slice->offset[i], end, i, tensor->shape[i],
-                             TDM__FP8_BLOCK);
+            return tdm__fail(
+                TDM_E_INVAL,
+                "planning the transfer failed: tensor %s: a slice from %" PRIu64 " to %" PRIu64
+                " of dimension %" PRIu32 " (%" PRIu64 ") cuts blocks of %d",
+                tensor->name, slice->offset[i], end, i, tensor->shape[i], TDM__FP8_BLOCK);
         }
     }
     return TDM_OK;
@@ -92,8 +94,9 @@ tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor, const struct
     }
     return from_float && wanted == TDM_F8_E4M3
                ? check_blocks(tensor, slice)
-               : tdm__fail(TDM_E_INVAL, "tensor %s: %s does not become %s", tensor->name,
-                           tdm_dtype_name(tensor->dtype), tdm_dtype_name(wanted));
+               : tdm__fail(TDM_E_INVAL,
+                           "planning the transfer failed: tensor %s: %s does not become %s",
+                           tensor->name, tdm_dtype_name(tensor->dtype), tdm_dtype_name(wanted));
 }
 
 /* ---- rectangles ---------------------------------------------------------------------- */

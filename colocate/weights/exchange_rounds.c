@@ -84,7 +84,8 @@ tdm_status tdm__exchange_rounds_create(const struct tdm__node_exchange *exchange
     if (rounds == NULL || rounds->sizes == NULL || rounds->sent_sums == NULL ||
         rounds->received_sums == NULL || rounds->piece_sums == NULL) {
         tdm__exchange_rounds_destroy(rounds);
-        return tdm__fail(TDM_E_NOMEM, "rounds of %u pieces", exchange->pieces_count);
+        return tdm__fail(TDM_E_NOMEM, "allocating rounds of %u pieces failed: out of memory",
+                         exchange->pieces_count);
     }
     *rounds_out = rounds;
     return TDM_OK;

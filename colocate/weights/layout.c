@@ -32,8 +32,8 @@ static tdm_status check_slice_range(const struct tdm_slice *slice, uint32_t inde
 
     if (extent == 0 || extent > limit || offset > limit - extent) {
         return tdm__fail(TDM_E_INVAL,
-                         "slice %" PRIu32 " of tensor %s: %s %" PRIu32 " has %" PRIu64
-                         " at %" PRIu64 " of %" PRIu64,
+                         "checking the layout failed: slice %" PRIu32 " of tensor %s: %s %" PRIu32
+                         " has %" PRIu64 " at %" PRIu64 " of %" PRIu64,
                          index, name, slice->flat != 0 ? "flat list" : "dimension", dimension,
                          extent, offset, limit);
     }
@@ -48,8 +48,9 @@ static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
 
     if (slice->tensor >= manifest->tensors_count) {
         return tdm__fail(TDM_E_INVAL,
-                         "slice %" PRIu32 " is of tensor %" PRIu32 ", there are %" PRIu32, index,
-                         slice->tensor, manifest->tensors_count);
+                         "checking the layout failed: slice %" PRIu32 " is of tensor %" PRIu32
+                         ", there are %" PRIu32,
+                         index, slice->tensor, manifest->tensors_count);
     }
     tensor = &manifest->tensors[slice->tensor];
     if (slice->flat != 0) {
@@ -65,7 +66,8 @@ static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
 tdm_status tdm__layout_check(const struct tdm__layout *layout, const struct tdm__manifest *manifest)
 {
     if (layout->slices_count > TDM__LAYOUT_SLICES_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "a rank has %" PRIu32 " slices, at most %d",
+        return tdm__fail(TDM_E_LIMIT,
+                         "checking the layout failed: a rank has %" PRIu32 " slices, at most %d",
                          layout->slices_count, TDM__LAYOUT_SLICES_MAX);
     }
     for (uint32_t i = 0; i < layout->slices_count; i++) {
@@ -159,7 +161,8 @@ static tdm_status read_slice(const struct tdm__message_list *slices, uint32_t in
     tdm__message_list_read(slices, index, &message, sizeof(message));
     if (message.tensor > TDM__MANIFEST_TENSORS_MAX || message.dtype > UINT8_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "layout: slice %" PRIu32 " is of tensor %" PRIu32 ", of dtype %" PRIu32,
+                         "reading the layout failed: slice %" PRIu32 " is of tensor %" PRIu32
+                         ", of dtype %" PRIu32,
                          index, message.tensor, message.dtype);
     }
     *slice = (struct tdm_slice){
@@ -184,12 +187,15 @@ static tdm_status read_slices(const tdm_value *root, struct tdm__layout *layout_
 
     TDM_TRY(tdm__rank_layout_decode(root, &message));
     if (message.slices.count > TDM__LAYOUT_SLICES_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "layout: %" PRIu32 " slices, at most %d",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading the layout failed: %" PRIu32 " slices, at most %d",
                          message.slices.count, TDM__LAYOUT_SLICES_MAX);
     }
     slices = calloc(message.slices.count + (size_t)1, sizeof(*slices));
     if (slices == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "layout of %" PRIu32 " slices", message.slices.count);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating a layout of %" PRIu32 " slices failed: out of memory",
+                         message.slices.count);
     }
     for (uint32_t i = 0; i < message.slices.count && status == TDM_OK; i++) {
         status = read_slice(&message.slices, i, &slices[i]);

@@ -42,12 +42,14 @@ static tdm_status check_tensor(const struct tdm_tensor_info *tensor, uint32_t in
     for (const char *c = tensor->name; *c != '\0'; c++) {
         if (*c <= ' ' || *c > '~') {
             return tdm__fail(TDM_E_INVAL,
-                             "tensor %" PRIu32 ": byte %td of its name is 0x%02x, not printable",
+                             "checking the model failed: tensor %" PRIu32
+                             ": byte %td of its name is 0x%02x, not printable",
                              index, c - tensor->name, (unsigned)(unsigned char)*c);
         }
     }
     if (tdm_tensor_bytes(tensor) == 0) {
-        return tdm__fail(TDM_E_INVAL, "tensor %s is empty", tensor->name);
+        return tdm__fail(TDM_E_INVAL, "checking the model failed: tensor %s is empty",
+                         tensor->name);
     }
     return TDM_OK;
 }
@@ -69,7 +71,9 @@ static tdm_status check_unique(const struct tdm__manifest *manifest)
     const char *twice = NULL;
 
     if (sorted == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " tensors to sort", manifest->tensors_count);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating %" PRIu32 " tensors to sort failed: out of memory",
+                         manifest->tensors_count);
     }
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         sorted[i] = &manifest->tensors[i];
@@ -81,7 +85,9 @@ static tdm_status check_unique(const struct tdm__manifest *manifest)
         }
     }
     free(sorted);
-    return twice == NULL ? TDM_OK : tdm__fail(TDM_E_INVAL, "two tensors are named %s", twice);
+    return twice == NULL ? TDM_OK
+                         : tdm__fail(TDM_E_INVAL,
+                                     "checking the model failed: two tensors are named %s", twice);
 }
 
 /* Computes the manifest's hash from the fixed-size form of all tensors. */
@@ -92,7 +98,9 @@ static tdm_status hash_manifest(struct tdm__manifest *manifest)
     XXH128_hash_t hash;
 
     if (canonical == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " tensors to hash", manifest->tensors_count);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating %" PRIu32 " tensors to hash failed: out of memory",
+                         manifest->tensors_count);
     }
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         const struct tdm_tensor_info *tensor = &manifest->tensors[i];
@@ -116,7 +124,9 @@ static tdm_status add_tensor(struct tdm__manifest *manifest, const struct tdm_te
 
     TDM_TRY(check_tensor(tensor, index));
     if (tdm_tensor_bytes(tensor) > size_bytes_max - manifest->size_bytes) {
-        return tdm__fail(TDM_E_LIMIT, "the tensors up to %s have more than %" PRIu64 " bytes",
+        return tdm__fail(TDM_E_LIMIT,
+                         "checking the model failed: the tensors up to %s have more than %" PRIu64
+                         " bytes",
                          tensor->name, size_bytes_max);
     }
     copy->name = strdup(tensor->name);
@@ -152,16 +162,19 @@ tdm_status tdm__manifest_create(const struct tdm_tensor_info *tensors, uint32_t 
     tdm_status status;
 
     if (tensors_count == 0 || tensors_count > TDM__MANIFEST_TENSORS_MAX) {
-        return tdm__fail(TDM_E_INVAL, "a model has 1 to %d tensors, not %" PRIu32,
+        return tdm__fail(TDM_E_INVAL,
+                         "checking the model failed: a model has 1 to %d tensors, not %" PRIu32,
                          TDM__MANIFEST_TENSORS_MAX, tensors_count);
     }
     manifest = calloc(1, sizeof(*manifest));
     if (manifest == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a manifest");
+        return tdm__fail(TDM_E_NOMEM, "allocating a manifest failed: out of memory");
     }
     manifest->tensors = calloc(tensors_count, sizeof(manifest->tensors[0]));
     status = manifest->tensors == NULL
-                 ? tdm__fail(TDM_E_NOMEM, "a manifest of %" PRIu32 " tensors", tensors_count)
+                 ? tdm__fail(TDM_E_NOMEM,
+                             "allocating a manifest of %" PRIu32 " tensors failed: out of memory",
+                             tensors_count)
                  : manifest_fill(manifest, tensors, tensors_count);
     if (status != TDM_OK) {
         tdm__manifest_destroy(manifest);
@@ -212,7 +225,8 @@ static tdm_status read_tensor(const struct tdm__message_list *tensors, uint32_t 
     tdm__message_list_read(tensors, index, &message, sizeof(message));
     if (message.shape.count > TDM_DIMS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "manifest: tensor %" PRIu32 " has %" PRIu32 " dimensions, at most %d",
+                         "reading the manifest failed: tensor %" PRIu32 " has %" PRIu32
+                         " dimensions, at most %d",
                          index, message.shape.count, TDM_DIMS_MAX);
     }
     tensor->name = message.name;
@@ -232,12 +246,15 @@ tdm_status tdm__manifest_from_message(const struct tdm__model_manifest_message *
     tdm_status status = TDM_OK;
 
     if (count == 0 || count > TDM__MANIFEST_TENSORS_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "manifest: %" PRIu32 " tensors, expected 1 to %d", count,
-                         TDM__MANIFEST_TENSORS_MAX);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading the manifest failed: %" PRIu32 " tensors, expected 1 to %d",
+                         count, TDM__MANIFEST_TENSORS_MAX);
     }
     tensors = calloc(count, sizeof(*tensors));
     if (tensors == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "manifest of %" PRIu32 " tensors", count);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating a manifest of %" PRIu32 " tensors failed: out of memory",
+                         count);
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
         status = read_tensor(&message->tensors, i, &tensors[i]);

@@ -37,8 +37,10 @@ tdm_status tdm__mapped_target_map(struct tdm__mapped_target *target, struct tdm_
 {
     TDM_TRY(import_blocks(device, from, target));
     if (target->size_bytes < wanted_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "engine rank %u has a target of %zu bytes, not %llu",
-                         index, target->size_bytes, (unsigned long long)wanted_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "mapping the target failed: engine rank %u has a target of %zu bytes, not %llu", index,
+            target->size_bytes, (unsigned long long)wanted_bytes);
     }
     return map_blocks(device, target);
 }

@@ -41,9 +41,9 @@ static tdm_status check_header(const struct tdm__tensor_handles_header *header,
         return TDM_OK;
     }
     return tdm__fail(TDM_E_PROTOCOL,
-                     "handles: bucket %" PRIu32 " of %" PRIu32 ", epoch %" PRIu64
-                     "; another writer's are of bucket %" PRIu32 " of %" PRIu32 ", epoch %" PRIu64
-                     ", or of another update or node",
+                     "merging tensor handles failed: bucket %" PRIu32 " of %" PRIu32
+                     ", epoch %" PRIu64 "; another writer's are of bucket %" PRIu32 " of %" PRIu32
+                     ", epoch %" PRIu64 ", or of another update or node",
                      header->bucket, header->buckets_count, header->epoch, first->bucket,
                      first->buckets_count, first->epoch);
 }
@@ -54,8 +54,8 @@ static tdm_status check_writer(const struct tdm__tensor_handles *handles, uint32
     for (uint32_t i = 0; i < handles->header.storages_count && writer != TDM__WRITER_UNKNOWN; i++) {
         if (handles->storages[i].writer != writer) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "handles: storage %" PRIu32 " was written by rank %" PRIu32
-                             ", given by rank %" PRIu32,
+                             "merging tensor handles failed: storage %" PRIu32
+                             " was written by rank %" PRIu32 ", given by rank %" PRIu32,
                              i, handles->storages[i].writer, writer);
         }
     }
@@ -69,21 +69,23 @@ static tdm_status check_mergeable(const struct tdm__tensor_handles *parts, uint3
 
     if (part->header.storages_count != 1 || parts[0].header.storages_count != 1) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: %" PRIu32 " and %" PRIu32
+                         "merging tensor handles failed: %" PRIu32 " and %" PRIu32
                          " storages, of which several writers have one each",
                          parts[0].header.storages_count, part->header.storages_count);
     }
     TDM_TRY(check_header(&part->header, &parts[0].header));
     if (!storages_are_equal(&part->storages[0], &parts[0].storages[0])) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: %" PRIu64 " bytes at %" PRIu64 " of a block, another writer's "
+                         "merging tensor handles failed: %" PRIu64 " bytes at %" PRIu64
+                         " of a block, another writer's "
                          "are %" PRIu64 " bytes at %" PRIu64 ", or of another block",
                          part->storages[0].size_bytes, part->storages[0].offset_bytes,
                          parts[0].storages[0].size_bytes, parts[0].storages[0].offset_bytes);
     }
     for (uint32_t i = 0; i < index; i++) {
         if (part->storages[0].writer == parts[i].storages[0].writer) {
-            return tdm__fail(TDM_E_PROTOCOL, "handles: two descriptions of the same bucket");
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "merging tensor handles failed: two descriptions of the same bucket");
         }
     }
     return TDM_OK;
@@ -110,7 +112,8 @@ static tdm_status merge_records(const struct tdm__tensor_handles *parts, uint32_
 
     if (tensors_count == UINT32_MAX || parts_count > TDM__TENSOR_HANDLES_STORAGES_MAX) {
         return tdm__fail(TDM_E_LIMIT,
-                         "handles: %" PRIu32 " descriptions of one bucket; allowed are %d, with %d "
+                         "merging tensor handles failed: %" PRIu32
+                         " descriptions of one bucket; allowed are %d, with %d "
                          "tensors together. Use smaller buckets",
                          parts_count, TDM__TENSOR_HANDLES_STORAGES_MAX,
                          TDM__TENSOR_HANDLES_TENSORS_MAX);
@@ -121,7 +124,9 @@ static tdm_status merge_records(const struct tdm__tensor_handles *parts, uint32_
     merged->storages = calloc(parts_count, sizeof(*merged->storages));
     merged->tensors = calloc(tensors_count, sizeof(*merged->tensors));
     if (merged->storages == NULL || merged->tensors == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "handles of %" PRIu32 " tensors", tensors_count);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating handles of %" PRIu32 " tensors failed: out of memory",
+                         tensors_count);
     }
     for (uint32_t i = 0; i < parts_count; i++) {
         merged->storages[i] = parts[i].storages[0];
@@ -160,7 +165,9 @@ tdm_status tdm__merged_handles_decode(const struct tdm__bucket_description *desc
     tdm_status status;
 
     if (parts == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " descriptions of a bucket", descriptions_count);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating %" PRIu32 " descriptions of a bucket failed: out of memory",
+                         descriptions_count);
     }
     status = decode_parts(descriptions, descriptions_count, check, arg, parts);
     if (status == TDM_OK && descriptions_count == 1) {

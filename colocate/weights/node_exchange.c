@@ -2,16 +2,20 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Planning has these steps. Copies between nodes that are larger than a round are cut (copy_cut.h).
- * Then all of them are sorted by what they read and by the node that wants it; equal ones are one
- * piece. In the order in which the chunks need the pieces, each gets a carrier, which is the
- * trainer rank nearest to one of the engine ranks that want it, and among these the one that has
- * received least. It gets the first round of its chunk that has room. A piece that a later chunk
- * wants, too, is exchanged in a round of such pieces, so that the part of the receive buffer that
- * outlives the round has nothing else.
+/* The planner works in these steps:
  *
- * At last the places in the buffers follow from the order of the pieces, and the copies are
- * replaced. The result is the same on every rank because it depends on the arguments only. The
+ * 1. It cuts copies between nodes that are larger than a round (copy_cut.h).
+ * 2. It sorts all copies by the bytes that they read and by the node that wants these bytes. Copies
+ *    that are equal in both become one piece.
+ * 3. It goes through the pieces in the order in which the chunks need them, and gives each piece a
+ *    carrier: the trainer rank nearest to one of the engine ranks that want the piece. Among
+ *    equally near ranks the planner chooses the one that has received the fewest bytes so far.
+ * 4. It puts the piece into the first round of its chunk that has enough free bytes. Pieces that a
+ *    later chunk wants as well have rounds of their own, so that the part of the receive buffer
+ *    that outlives a round contains such pieces only.
+ * 5. It assigns offsets in the buffers in the order of the pieces, and replaces the copies.
+ *
+ * The result is the same on every rank because it depends on the arguments only. The
  * planner runs in the thread of its caller, without locks. */
 
 #include "colocate/weights/node_exchange.h"
@@ -204,7 +208,8 @@ static tdm_status collect_drafts(struct exchange_planner *planner)
 {
     planner->drafts = calloc((size_t)planner->uses_count + 1, sizeof(*planner->drafts));
     if (planner->drafts == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u copies between nodes", planner->uses_count);
+        return tdm__fail(TDM_E_NOMEM, "allocating %u copies between nodes failed: out of memory",
+                         planner->uses_count);
     }
     if (planner->uses_count > 0) {
         qsort(planner->uses, planner->uses_count, sizeof(*planner->uses), compare_uses);
@@ -262,7 +267,8 @@ static tdm_status choose_carrier(struct exchange_planner *planner, struct draft 
                                    &planner->options->to_locations[image]) ==
             TDM__LOCALITY_OTHER_NODE) {
             return tdm__fail(TDM_E_UNSUPPORTED,
-                             "engine rank %u is on a node without a trainer rank, which would "
+                             "planning the exchange between nodes failed: engine rank %u is on a "
+                             "node without a trainer rank, which would "
                              "write there what %u trainer ranks on other nodes have: place a "
                              "trainer rank on each node with engines",
                              image, planner->transfer_plan->from_count);
@@ -476,7 +482,8 @@ static tdm_status place_pieces(struct exchange_planner *planner)
         calloc((size_t)exchange->rounds_count + 1, sizeof(*exchange->round_firsts));
     exchange->pieces = calloc((size_t)planner->drafts_count + 1, sizeof(*exchange->pieces));
     if (exchange->round_firsts == NULL || exchange->pieces == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u pieces between nodes", planner->drafts_count);
+        return tdm__fail(TDM_E_NOMEM, "allocating %u pieces between nodes failed: out of memory",
+                         planner->drafts_count);
     }
     for (uint32_t first = 0; first < planner->drafts_count; first = end) {
         uint32_t round = planner->drafts[first].piece.round;
@@ -530,7 +537,7 @@ static tdm_status replace_copies(struct exchange_planner *planner)
         exchange->image_pieces[i] = calloc((size_t)transfer_plan->images[i].copies_count + 1,
                                            sizeof(*exchange->image_pieces[i]));
         if (exchange->image_pieces[i] == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "pieces of %u copies",
+            return tdm__fail(TDM_E_NOMEM, "allocating pieces of %u copies failed: out of memory",
                              transfer_plan->images[i].copies_count);
         }
     }
@@ -566,7 +573,9 @@ static tdm_status allocate_arrays(struct exchange_planner *planner)
     return planner->received != NULL && exchange->chunk_rounds != NULL &&
                    exchange->chunk_keeps != NULL && exchange->image_pieces != NULL
                ? TDM_OK
-               : tdm__fail(TDM_E_NOMEM, "an exchange of %zu chunks", chunks_count);
+               : tdm__fail(TDM_E_NOMEM,
+                           "allocating an exchange of %zu chunks failed: out of memory",
+                           chunks_count);
 }
 
 /* Runs all steps. */
@@ -594,7 +603,7 @@ tdm_status tdm__node_exchange_create(struct tdm__transfer_plan *transfer_plan,
     tdm_status status;
 
     if (exchange == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an exchange between nodes");
+        return tdm__fail(TDM_E_NOMEM, "allocating an exchange between nodes failed: out of memory");
     }
     status = plan_exchange(&planner);
     free(planner.uses);

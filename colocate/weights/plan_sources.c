@@ -117,8 +117,8 @@ static tdm_status overlap_error(const struct tdm__plan_sources *sources,
                                 const struct tdm__element_run *second)
 {
     return tdm__fail(TDM_E_INVAL,
-                     "tensor %s: elements %" PRIu64 " to %" PRIu64 " are in slices of rank %" PRIu32
-                     " and of rank %" PRIu32,
+                     "planning the transfer failed: tensor %s: elements %" PRIu64 " to %" PRIu64
+                     " are in slices of rank %" PRIu32 " and of rank %" PRIu32,
                      sources->options.manifest->tensors[second->tensor].name, second->begin,
                      (first->end < second->end ? first->end : second->end) - 1, first->rank,
                      second->rank);
@@ -158,7 +158,9 @@ static tdm_status check_held_dtype(const struct tdm__manifest *manifest,
 
     return tdm__slice_dtype(tensor, slice) == tensor->dtype
                ? TDM_OK
-               : tdm__fail(TDM_E_INVAL, "tensor %s: a trainer's slice in %s instead of %s",
+               : tdm__fail(TDM_E_INVAL,
+                           "planning the transfer failed: tensor %s: a trainer's slice in %s "
+                           "instead of %s",
                            tensor->name, tdm_dtype_name(slice->dtype),
                            tdm_dtype_name(tensor->dtype));
 }
@@ -320,7 +322,8 @@ tdm_status tdm__plan_sources_init(const struct tdm__plan_sources_options *option
     sources->sent_bytes = calloc((size_t)options->from_count + 1, sizeof(*sources->sent_bytes));
     if (sources->firsts == NULL || sources->groups == NULL || sources->by_runs == NULL ||
         sources->sent_bytes == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "slices of %zu tensors", tensors_count);
+        return tdm__fail(TDM_E_NOMEM, "allocating slices of %zu tensors failed: out of memory",
+                         tensors_count);
     }
     TDM_TRY(tdm__replicas_init(options->manifest, options->from, options->from_count,
                                &sources->replicas));

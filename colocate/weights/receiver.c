@@ -111,7 +111,8 @@ static tdm_status receiver_init(struct tdm__receiver *receiver)
     receiver->computed_sums = calloc(count, sizeof(*receiver->computed_sums));
     if (receiver->sums == NULL || receiver->staged == NULL || receiver->views == NULL ||
         receiver->sum_ops == NULL || receiver->computed_sums == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
+        return tdm__fail(TDM_E_NOMEM, "allocating a receiver of %u tensors failed: out of memory",
+                         count);
     }
     return create_shadow(receiver);
 }
@@ -123,7 +124,7 @@ tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
     tdm_status status;
 
     if (receiver == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a receiver of weights");
+        return tdm__fail(TDM_E_NOMEM, "allocating a receiver of weights failed: out of memory");
     }
     receiver->options = *options;
     status = receiver_init(receiver);
@@ -235,7 +236,9 @@ static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm_
         }
     }
     if (receiver->imports_count == IMPORTS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "an update from more than %d blocks", IMPORTS_MAX);
+        return tdm__fail(TDM_E_LIMIT,
+                         "receiving weights failed: an update from more than %d blocks",
+                         IMPORTS_MAX);
     }
     TDM_TRY(device->ops->import(device, key, &import.block));
     status = device->ops->reserve(device, import.block->size_bytes, &import.address);
@@ -262,13 +265,16 @@ static tdm_status map_storage(struct tdm__receiver *receiver,
     const struct imported_block *import;
 
     if (storage->flags != 0) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "a storage that is read after event %llu",
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "receiving weights failed: a storage that is read after event %llu",
                          (unsigned long long)storage->event);
     }
     TDM_TRY(import_block(receiver, &storage->key, &import));
     if (storage->allocation_bytes != import->block->size_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "a storage in an allocation of %llu bytes, which has %zu",
-                         (unsigned long long)storage->allocation_bytes, import->block->size_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "receiving weights failed: a storage in an allocation of %llu bytes, which has %zu",
+            (unsigned long long)storage->allocation_bytes, import->block->size_bytes);
     }
     *address_out = (const char *)import->address + storage->offset_bytes;
     return TDM_OK;
@@ -285,8 +291,10 @@ static tdm_status fill_views(struct tdm__receiver *receiver,
         const char *address = source;
 
         if ((record->flags & TDM__TENSOR_SLICE) != 0) {
-            return tdm__fail(TDM_E_PROTOCOL, "a slice of tensor %s in a bucket of whole tensors",
-                             receiver->options.manifest->tensors[record->tensor].name);
+            return tdm__fail(
+                TDM_E_PROTOCOL,
+                "receiving weights failed: a slice of tensor %s in a bucket of whole tensors",
+                receiver->options.manifest->tensors[record->tensor].name);
         }
         if (source == NULL) {
             TDM_TRY(map_storage(receiver, storage, &address));
@@ -294,7 +302,8 @@ static tdm_status fill_views(struct tdm__receiver *receiver,
         receiver->views[i] =
             tdm__tensor_handles_view(handles, i, receiver->options.manifest, address);
         if (!tdm__tensor_is_contiguous(&receiver->views[i])) {
-            return tdm__fail(TDM_E_UNSUPPORTED, "tensor %s is not contiguous in its bucket",
+            return tdm__fail(TDM_E_UNSUPPORTED,
+                             "receiving weights failed: tensor %s is not contiguous in its bucket",
                              receiver->views[i].info.name);
         }
     }
@@ -384,7 +393,8 @@ static tdm_status stage_whole_tensors(struct tdm__receiver *receiver,
                                       const struct tdm__tensor_handles *handles, const char *source)
 {
     if (handles->header.tensors_count > receiver->options.manifest->tensors_count) {
-        return tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "receiving weights failed: a bucket of %u tensors, the model has %u",
                          handles->header.tensors_count, receiver->options.manifest->tensors_count);
     }
     TDM_TRY(fill_views(receiver, handles, source));
@@ -432,7 +442,9 @@ static tdm_status find_slice_source(struct tdm__receiver *receiver,
 {
     receiver->is_exported = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
     if (receiver->is_exported && receiver->options.overwrites) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "slices that a sender wrote into served weights");
+        return tdm__fail(
+            TDM_E_UNSUPPORTED,
+            "receiving weights failed: slices that a sender wrote into served weights");
     }
     if (receiver->is_exported) {
         *source_out = NULL;
@@ -457,7 +469,9 @@ static tdm_status stage_slices(struct tdm__receiver *receiver,
         stage.verify = TDM__VERIFY_FULL;
     }
     if (receiver->tensor_slices == NULL) {
-        return tdm__fail(TDM_E_STATE, "slices of tensors for an engine without a layout");
+        return tdm__fail(
+            TDM_E_STATE,
+            "receiving weights failed: slices of tensors for an engine without a layout");
     }
     receiver->shadow_key = shadow_key(receiver);
     if (source == NULL) {
@@ -556,8 +570,10 @@ static tdm_status check_description(const void *arg, const struct tdm__tensor_ha
     bool is_received = check->arrival->source != NULL;
 
     if (handles->header.storages_count != 1 && is_received) {
-        return tdm__fail(TDM_E_PROTOCOL, "a bucket that has arrived whole, in %u storages",
-                         handles->header.storages_count);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "receiving weights failed: a bucket that has arrived whole, in %u storages",
+            handles->header.storages_count);
     }
     if (!is_received) {
         TDM_TRY(tdm__tensor_handles_check_location(
@@ -567,12 +583,15 @@ static tdm_status check_description(const void *arg, const struct tdm__tensor_ha
     TDM_TRY(tdm__tensor_handles_check_manifest(handles, options->manifest));
     if (handles->header.storages_count != 1 &&
         (handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "slices in %u storages instead of 1",
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "receiving weights failed: slices in %u storages instead of 1",
                          handles->header.storages_count);
     }
     if (is_received && records_end(handles) > check->arrival->source_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "tensors up to byte %llu of a bucket of %zu bytes",
-                         (unsigned long long)records_end(handles), check->arrival->source_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "receiving weights failed: tensors up to byte %llu of a bucket of %zu bytes",
+            (unsigned long long)records_end(handles), check->arrival->source_bytes);
     }
     return TDM_OK;
 }
@@ -637,12 +656,15 @@ static tdm_status load_file_tensor(struct tdm__receiver *receiver, const tdm_saf
     const struct tdm_tensor_view *view = tdm_safetensors_find(file, info->name);
 
     if (view == NULL) {
-        return tdm__fail(TDM_E_NOT_FOUND, "tensor %s is not in the file", info->name);
+        return tdm__fail(TDM_E_NOT_FOUND, "receiving weights failed: tensor %s is not in the file",
+                         info->name);
     }
     if (view->info.dtype != info->dtype || view->info.dims_count != info->dims_count ||
         memcmp(view->info.shape, info->shape, info->dims_count * sizeof(info->shape[0])) != 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "tensor %s has another dtype or shape in the file",
-                         info->name);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "receiving weights failed: tensor %s has another dtype or shape in the file",
+            info->name);
     }
     receiver->views[tensor] = *view;
     receiver->sums[tensor] = tdm__checksum_tensor(view->data, tdm_tensor_bytes(info));
@@ -715,14 +737,17 @@ static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__b
 
     TDM_TRY(import_block(receiver, key, &import));
     if (import->block->size_bytes != to->size_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "the peer's weights have a block of %zu bytes for %zu",
-                         import->block->size_bytes, to->size_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "receiving weights failed: the peer's weights have a block of %zu bytes for %zu",
+            import->block->size_bytes, to->size_bytes);
     }
     TDM_TRY(move_block(receiver, import->address, address, to->size_bytes, &found));
-    return found == sum
-               ? TDM_OK
-               : tdm__fail(TDM_E_CHECKSUM, "weights of a peer: checksum %016llx, it said %016llx",
-                           (unsigned long long)found, (unsigned long long)sum);
+    return found == sum ? TDM_OK
+                        : tdm__fail(TDM_E_CHECKSUM,
+                                    "receiving weights failed: weights of a peer: checksum "
+                                    "%016llx, it said %016llx",
+                                    (unsigned long long)found, (unsigned long long)sum);
 }
 
 /* Forgets what an update has staged in the weights, because a peer's weights are copied over it. */
@@ -746,8 +771,9 @@ tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
     tdm_status status = TDM_OK;
 
     if (count == 0 || count != blocks->count) {
-        return tdm__fail(TDM_E_PROTOCOL, "a peer's weights in %u blocks for %u", blocks->count,
-                         count);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "receiving weights failed: a peer's weights in %u blocks for %u",
+                         blocks->count, count);
     }
     if (receiver->options.overwrites) {
         void_staged(receiver);
@@ -774,7 +800,7 @@ tdm_status tdm__receiver_prepare_slices(struct tdm__receiver *receiver,
 {
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     if (!receiver->has_slices) {
-        return tdm__fail(TDM_E_STATE, "no slices have been received");
+        return tdm__fail(TDM_E_STATE, "receiving weights failed: no slices have been received");
     }
     TDM_TRY(tdm__tensor_slices_check_complete(receiver->tensor_slices));
     tdm__replay_guard_vote(&receiver->guard);
@@ -789,12 +815,15 @@ tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver, const stru
 
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     if (receiver->tensor_slices == NULL) {
-        return tdm__fail(TDM_E_STATE, "slices of tensors for an engine without a layout");
+        return tdm__fail(
+            TDM_E_STATE,
+            "receiving weights failed: slices of tensors for an engine without a layout");
     }
     here = tdm__tensor_slices_resume_log(receiver->tensor_slices, false);
     if (!tdm__resume_log_equal(&here, sent)) {
         return tdm__fail(TDM_E_CHECKSUM,
-                         "%u buckets are here with the sums %016llx, %u were sent with "
+                         "receiving weights failed: %u buckets are here with the sums %016llx, %u "
+                         "were sent with "
                          "%016llx",
                          here.next, (unsigned long long)here.sums.low, sent->next,
                          (unsigned long long)sent->sums.low);
@@ -810,7 +839,8 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         if (receiver->staged[i] == 0) {
-            return tdm__fail(TDM_E_STATE, "tensor %s has not come", manifest->tensors[i].name);
+            return tdm__fail(TDM_E_STATE, "receiving weights failed: tensor %s has not arrived",
+                             manifest->tensors[i].name);
         }
     }
     TDM_TRY(receiver->options.ops->complete(receiver->options.state));

@@ -17,13 +17,16 @@ tdm_status tdm__replay_guard_accept_bucket(struct tdm__replay_guard *guard,
         return TDM_OK;
     }
     if (epoch < guard->epoch || !tdm__id_equal(update, &guard->update)) {
-        return tdm__fail(TDM_E_STATE, "a bucket of epoch %" PRIu64 ", after one of epoch %" PRIu64,
+        return tdm__fail(TDM_E_STATE,
+                         "checking the epoch failed: a bucket of epoch %" PRIu64
+                         ", after one of epoch %" PRIu64,
                          epoch, guard->epoch);
     }
     if (guard->phase != TDM__REPLAY_GUARD_STAGING) {
-        return tdm__fail(TDM_E_STATE, "a bucket of epoch %" PRIu64 ", which this rank has %s",
-                         epoch,
-                         guard->phase == TDM__REPLAY_GUARD_VOTED ? "voted for" : "left behind");
+        return tdm__fail(
+            TDM_E_STATE,
+            "checking the epoch failed: a bucket of epoch %" PRIu64 ", which this rank has %s",
+            epoch, guard->phase == TDM__REPLAY_GUARD_VOTED ? "voted for" : "left behind");
     }
     return TDM_OK;
 }
@@ -33,7 +36,8 @@ tdm_status tdm__replay_guard_check_vote(const struct tdm__replay_guard *guard,
 {
     if ((guard->phase != TDM__REPLAY_GUARD_STAGING && guard->phase != TDM__REPLAY_GUARD_VOTED) ||
         !tdm__id_equal(update, &guard->update)) {
-        return tdm__fail(TDM_E_STATE, "nothing of this update has come");
+        return tdm__fail(TDM_E_STATE,
+                         "checking the epoch failed: no bucket of this update has arrived");
     }
     return TDM_OK;
 }
@@ -48,7 +52,8 @@ tdm_status tdm__replay_guard_flip(struct tdm__replay_guard *guard, const struct 
 {
     if ((guard->phase != TDM__REPLAY_GUARD_VOTED && guard->phase != TDM__REPLAY_GUARD_FLIPPED) ||
         !tdm__id_equal(update, &guard->update)) {
-        return tdm__fail(TDM_E_STATE, "this rank has not voted for that update");
+        return tdm__fail(TDM_E_STATE,
+                         "checking the epoch failed: this rank has not voted for that update");
     }
     *swap_out = guard->phase == TDM__REPLAY_GUARD_VOTED;
     guard->phase = TDM__REPLAY_GUARD_FLIPPED;

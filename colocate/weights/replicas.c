@@ -109,7 +109,8 @@ tdm_status tdm__replicas_init(const struct tdm__manifest *manifest,
         replicas.rank_firsts == NULL || replicas.sends == NULL || total >= UINT32_MAX) {
         free(sent_bytes);
         tdm__replicas_fini(&replicas);
-        return tdm__fail(TDM_E_NOMEM, "%zu slices of %u ranks", total, layouts_count);
+        return tdm__fail(TDM_E_NOMEM, "allocating %zu slices of %u ranks failed: out of memory",
+                         total, layouts_count);
     }
     list_holders(layouts, layouts_count, (uint32_t)total, &replicas);
     find_groups(layouts, (uint32_t)total, &replicas);

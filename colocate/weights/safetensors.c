@@ -95,12 +95,13 @@ static tdm_status scan_header(const char *text, size_t size_bytes, const char *f
         depth -= (c == '}' || c == ']') && depth > 0;
         commas += c == ',';
         if (depth > HEADER_DEPTH) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s: the header nests over %d levels at byte %zu",
-                             file, HEADER_DEPTH, i);
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "reading %s failed: the header nests over %d levels at byte %zu", file,
+                             HEADER_DEPTH, i);
         }
         if (commas > HEADER_COMMAS_MAX) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s: the header has over %d entries", file,
-                             HEADER_COMMAS_MAX);
+            return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: the header has over %d entries",
+                             file, HEADER_COMMAS_MAX);
         }
     }
     return TDM_OK;
@@ -113,7 +114,8 @@ static tdm_status read_shape(const struct file_header *header, const json_t *sha
     size_t dims_count = json_array_size(shape);
 
     if (!json_is_array(shape) || dims_count > TDM_DIMS_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": shape wants a list of 0 to %d numbers",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: \"%s\": shape wants a list of 0 to %d numbers",
                          header->file, info->name, TDM_DIMS_MAX);
     }
     info->dims_count = (uint32_t)dims_count;
@@ -121,7 +123,8 @@ static tdm_status read_shape(const struct file_header *header, const json_t *sha
         const json_t *dimension = json_array_get(shape, i);
 
         if (!json_is_integer(dimension) || json_integer_value(dimension) < 0) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": dimension %u is not a whole number",
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "reading %s failed: \"%s\": dimension %u is not a whole number",
                              header->file, info->name, i);
         }
         info->shape[i] = (uint64_t)json_integer_value(dimension);
@@ -138,13 +141,15 @@ static tdm_status read_offsets(const struct file_header *header, const json_t *o
 
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
         json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": data_offsets wants [begin, end]",
-                         header->file, entry->name);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: \"%s\": data_offsets wants [begin, end]", header->file,
+                         entry->name);
     }
     entry->begin = (uint64_t)json_integer_value(begin);
     entry->end = (uint64_t)json_integer_value(end);
     if (entry->end > header->data_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" ends at byte %llu of %llu bytes of data",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: \"%s\" ends at byte %llu of %llu bytes of data",
                          header->file, entry->name, (unsigned long long)entry->end,
                          (unsigned long long)header->data_bytes);
     }
@@ -159,20 +164,23 @@ static tdm_status check_entry(const struct file_header *header, const struct ten
     size_t element_bytes = tdm_dtype_bytes(info->dtype);
 
     if (size_bytes == UINT64_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": the product of its shape overflows",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: \"%s\": the product of its shape overflows",
                          header->file, info->name);
     }
     if (size_bytes != entry->end - entry->begin) {
         return tdm__fail(
-            TDM_E_PROTOCOL, "%s: \"%s\": %s and its shape make %llu bytes, its offsets %llu",
+            TDM_E_PROTOCOL,
+            "reading %s failed: \"%s\": %s and its shape make %llu bytes, its offsets %llu",
             header->file, info->name, tdm_dtype_name(info->dtype), (unsigned long long)size_bytes,
             (unsigned long long)(entry->end - entry->begin));
     }
     if ((uintptr_t)entry->view.data % element_bytes != 0) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "%s: \"%s\" begins at byte %llu of the data, which does not lie on "
-                         "its elements of %zu bytes",
-                         header->file, info->name, (unsigned long long)entry->begin, element_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading %s failed: \"%s\" begins at byte %llu of the data, which does not lie on "
+            "its elements of %zu bytes",
+            header->file, info->name, (unsigned long long)entry->begin, element_bytes);
     }
     return TDM_OK;
 }
@@ -186,18 +194,21 @@ static tdm_status read_entry(const struct file_header *header, const char *name,
     size_t name_bytes = strlen(name);
 
     if (name_bytes == 0 || name_bytes >= sizeof(entry->name)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%.95s\": a name has 1 to %zu bytes, not %zu",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: \"%.95s\": a name has 1 to %zu bytes, not %zu",
                          header->file, name, sizeof(entry->name) - 1, name_bytes);
     }
     memcpy(entry->name, name, name_bytes + 1);
     info->name = entry->name;
     if (json_object_size(value) != 3 || dtype == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "%s: \"%s\" wants dtype, shape and data_offsets, and nothing else",
-                         header->file, name);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading %s failed: \"%s\" wants dtype, shape and data_offsets, and nothing else",
+            header->file, name);
     }
     if (!tdm__dtype_parse(dtype, &info->dtype)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": dtype \"%.16s\" is not supported",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: \"%s\": dtype \"%.16s\" is not supported",
                          header->file, name, dtype);
     }
     TDM_TRY(read_shape(header, json_object_get(value, "shape"), info));
@@ -243,18 +254,18 @@ static tdm_status check_cover(const struct file_header *header, const tdm_safete
         const struct tensor_entry *entry = &file->entries[i];
 
         if (entry->begin != covered) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" begins at byte %llu, %s byte %llu",
-                             header->file, entry->name, (unsigned long long)entry->begin,
-                             entry->begin < covered ? "but the one before it ends at"
-                                                    : "a gap after",
-                             (unsigned long long)covered);
+            return tdm__fail(
+                TDM_E_PROTOCOL, "reading %s failed: \"%s\" begins at byte %llu, %s byte %llu",
+                header->file, entry->name, (unsigned long long)entry->begin,
+                entry->begin < covered ? "but the one before it ends at" : "a gap after",
+                (unsigned long long)covered);
         }
         covered = entry->end;
     }
     if (covered != header->data_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: %llu bytes of data, the tensors cover %llu",
-                         header->file, (unsigned long long)header->data_bytes,
-                         (unsigned long long)covered);
+        return tdm__fail(
+            TDM_E_PROTOCOL, "reading %s failed: %llu bytes of data, the tensors cover %llu",
+            header->file, (unsigned long long)header->data_bytes, (unsigned long long)covered);
     }
     return TDM_OK;
 }
@@ -266,12 +277,14 @@ static tdm_status check_metadata(const struct file_header *header, const json_t 
     json_t *value;
 
     if (!json_is_object(metadata)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: __metadata__ wants a map of strings", header->file);
+        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: __metadata__ wants a map of strings",
+                         header->file);
     }
     json_object_foreach((json_t *)metadata, key, value)
     {
         if (!json_is_string(value)) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s: __metadata__: \"%.64s\" wants a string",
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "reading %s failed: __metadata__: \"%.64s\" wants a string",
                              header->file, key);
         }
     }
@@ -304,13 +317,15 @@ static tdm_status read_root(const struct file_header *header, json_t *root, tdm_
     size_t count_max = json_object_size(root);
 
     if (!json_is_object(root) || count_max > TENSORS_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: the header wants a map of at most %d tensors",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: the header wants a map of at most %d tensors",
                          header->file, TENSORS_MAX);
     }
     file->entries = calloc(count_max + 1, sizeof(*file->entries));
     file->by_name = calloc(count_max + 1, sizeof(struct tensor_entry *));
     if (file->entries == NULL || file->by_name == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: %zu tensors", header->file, count_max);
+        return tdm__fail(TDM_E_NOMEM, "%s: allocating %zu tensors failed: out of memory",
+                         header->file, count_max);
     }
     TDM_TRY(read_entries(header, root, file));
     qsort(file->entries, file->count, sizeof(*file->entries), compare_offsets);
@@ -335,25 +350,27 @@ static tdm_status read_header(const unsigned char *bytes, size_t size_bytes,
     tdm_status status;
 
     if (size_bytes < LENGTH_BYTES) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: %zu bytes, a header's length has %d", header->file,
-                         size_bytes, LENGTH_BYTES);
+        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: %zu bytes, a header's length has %d",
+                         header->file, size_bytes, LENGTH_BYTES);
     }
     memcpy(&header_bytes, bytes, sizeof(header_bytes));
     header_bytes = le64toh(header_bytes);
     if (header_bytes > HEADER_BYTES_MAX || header_bytes > size_bytes - LENGTH_BYTES) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "%s: a header of %llu bytes; the file has %zu, the limit is %d",
-                         header->file, (unsigned long long)header_bytes, size_bytes - LENGTH_BYTES,
-                         HEADER_BYTES_MAX);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading %s failed: a header of %llu bytes; the file has %zu, the limit is %d",
+            header->file, (unsigned long long)header_bytes, size_bytes - LENGTH_BYTES,
+            HEADER_BYTES_MAX);
     }
     if (header_bytes == 0 || text[0] != '{') {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: the header does not begin with '{'", header->file);
+        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: the header does not begin with '{'",
+                         header->file);
     }
     TDM_TRY(scan_header(text, header_bytes, header->file));
     root = json_loadb(text, header_bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: header: byte %d: %s", header->file, error.position,
-                         error.text);
+        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: header: byte %d: %s", header->file,
+                         error.position, error.text);
     }
     header->data = bytes + LENGTH_BYTES + header_bytes;
     header->data_bytes = size_bytes - LENGTH_BYTES - header_bytes;
@@ -370,7 +387,7 @@ tdm_status tdm__safetensors_parse(const void *bytes, size_t size_bytes, const ch
     tdm_status status;
 
     if (file == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s", name);
+        return tdm__fail(TDM_E_NOMEM, "allocating %s failed: out of memory", name);
     }
     status = read_header(bytes, size_bytes, &header, file);
     if (status != TDM_OK) {
@@ -391,7 +408,8 @@ static tdm_status map_open_file(int fd, const char *path, void **map_out, size_t
         return tdm__fail_errno(errno, "%s: fstat", path);
     }
     if (!S_ISREG(attributes.st_mode) || attributes.st_size < LENGTH_BYTES) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: not a safetensors file: %lld bytes", path,
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: not a safetensors file: it has %lld bytes", path,
                          (long long)attributes.st_size);
     }
     map = mmap(NULL, (size_t)attributes.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -463,8 +481,8 @@ static tdm_status merge_entries(tdm_safetensors *model, const char *name)
     qsort(model->by_name, model->count, sizeof(struct tensor_entry *), compare_names);
     for (uint32_t i = 1; i < model->count; i++) {
         if (strcmp(model->by_name[i - 1]->name, model->by_name[i]->name) == 0) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s: two files have tensor \"%s\"", name,
-                             model->by_name[i]->name);
+            return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: two files have tensor \"%s\"",
+                             name, model->by_name[i]->name);
         }
     }
     return TDM_OK;
@@ -490,7 +508,8 @@ tdm_status tdm__safetensors_merge(tdm_safetensors **parts, uint32_t parts_count,
     model->parts = calloc(parts_count + 1U, sizeof(tdm_safetensors *));
     if (model->entries == NULL || model->by_name == NULL || model->parts == NULL) {
         tdm_safetensors_close(model);
-        return tdm__fail(TDM_E_NOMEM, "%s: %llu tensors", name, (unsigned long long)count);
+        return tdm__fail(TDM_E_NOMEM, "%s: allocating %llu tensors failed: out of memory", name,
+                         (unsigned long long)count);
     }
     memcpy(model->parts, parts, parts_count * sizeof(tdm_safetensors *));
     model->parts_count = parts_count;
@@ -597,7 +616,7 @@ static tdm_status build_header(const struct tdm_tensor_view *const *tensors, uin
     char *header;
 
     if (root == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "safetensors header");
+        return tdm__fail(TDM_E_NOMEM, "allocating a safetensors header failed: out of memory");
     }
     for (uint32_t i = 0; i < tensors_count && status == TDM_OK; i++) {
         status = describe_tensor(root, tensors[i], &offset);
@@ -605,7 +624,8 @@ static tdm_status build_header(const struct tdm_tensor_view *const *tensors, uin
     if (status == TDM_OK) {
         header = json_dumps(root, JSON_COMPACT);
         if (header == NULL) {
-            status = tdm__fail(TDM_E_NOMEM, "safetensors header");
+            status =
+                tdm__fail(TDM_E_NOMEM, "allocating a safetensors header failed: out of memory");
         } else {
             *header_out = header;
         }
@@ -672,7 +692,8 @@ tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view 
     }
     ordered = calloc(tensors_count + 1U, sizeof(const struct tdm_tensor_view *));
     if (ordered == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: %u tensors", path, tensors_count);
+        return tdm__fail(TDM_E_NOMEM, "%s: allocating %u tensors failed: out of memory", path,
+                         tensors_count);
     }
     order_tensors(tensors, tensors_count, ordered);
     status = build_header(ordered, tensors_count, &header);

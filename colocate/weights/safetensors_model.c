@@ -148,7 +148,8 @@ static tdm_status read_file_names(struct model_index *index)
 
     index->names = calloc(tensors_count + 1, sizeof(*index->names));
     if (index->names == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: %zu tensors", index->path, tensors_count);
+        return tdm__fail(TDM_E_NOMEM, "%s: allocating %zu tensors failed: out of memory",
+                         index->path, tensors_count);
     }
     json_object_foreach(index->weight_map, tensor, value)
     {
@@ -156,10 +157,11 @@ static tdm_status read_file_names(struct model_index *index)
 
         if (name == NULL || name[0] == '.' || strchr(name, '/') != NULL ||
             !ends_in(name, file_end)) {
-            return tdm__fail(TDM_E_PROTOCOL,
-                             "%s: tensor \"%.95s\" is in \"%.95s\", expected the name of a "
-                             "safetensors file in the same folder",
-                             index->path, tensor, name == NULL ? "" : name);
+            return tdm__fail(
+                TDM_E_PROTOCOL,
+                "reading %s failed: tensor \"%.95s\" is in \"%.95s\", expected the name of a "
+                "safetensors file in the same folder",
+                index->path, tensor, name == NULL ? "" : name);
         }
         index->names[count++] = name;
     }
@@ -200,16 +202,17 @@ static tdm_status check_weight_map(const struct model_index *index)
 
         TDM_ASSERT(found != NULL);
         if (tdm_safetensors_find(index->files[found - index->names], tensor) == NULL) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s: tensor \"%.95s\" is not in %s", index->path,
-                             tensor, name);
+            return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: tensor \"%.95s\" is not in %s",
+                             index->path, tensor, name);
         }
     }
     for (uint32_t i = 0; i < index->files_count; i++) {
         count += tdm_safetensors_count(index->files[i]);
     }
     if (count != json_object_size(index->weight_map)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s names %zu tensors, its files have %llu", index->path,
-                         json_object_size(index->weight_map), (unsigned long long)count);
+        return tdm__fail(
+            TDM_E_PROTOCOL, "reading %s failed: it names %zu tensors, its files have %llu",
+            index->path, json_object_size(index->weight_map), (unsigned long long)count);
     }
     return TDM_OK;
 }
@@ -222,7 +225,8 @@ static tdm_status open_files(struct model_index *index, tdm_safetensors **model_
     TDM_TRY(read_file_names(index));
     index->files = calloc(index->files_count + 1U, sizeof(tdm_safetensors *));
     if (index->files == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: %u files", index->path, index->files_count);
+        return tdm__fail(TDM_E_NOMEM, "%s: allocating %u files failed: out of memory", index->path,
+                         index->files_count);
     }
     status = for_each_file(index->files_count, open_file, index);
     if (status == TDM_OK) {
@@ -252,7 +256,8 @@ static tdm_status open_root(struct model_index *index, const json_t *root,
                    slash == NULL ? "." : index->path);
     index->weight_map = json_object_get(root, "weight_map");
     if (!json_is_object(index->weight_map)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: no map \"weight_map\" of tensors to files",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: no map \"weight_map\" of tensors to files",
                          index->path);
     }
     status = open_files(index, model_out);
@@ -275,7 +280,8 @@ static tdm_status open_index(const char *path, tdm_safetensors **model_out)
     root = json_loadb(text, text_bytes, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (root == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: byte %d: %s", path, error.position, error.text);
+        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: byte %d: %s", path, error.position,
+                         error.text);
     }
     status = open_root(&index, root, model_out);
     json_decref(root);
@@ -331,7 +337,8 @@ static tdm_status divide_tensors(struct model_writing *writing, uint64_t file_by
 
     writing->firsts = calloc(writing->tensors_count + 2U, sizeof(*writing->firsts));
     if (writing->firsts == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: %u tensors", writing->directory, writing->tensors_count);
+        return tdm__fail(TDM_E_NOMEM, "%s: allocating %u tensors failed: out of memory",
+                         writing->directory, writing->tensors_count);
     }
     writing->files_count = 1;
     for (uint32_t i = 0; i < writing->tensors_count; i++) {
@@ -407,7 +414,7 @@ static tdm_status write_index(const struct model_writing *writing, const char *p
     tdm_status status;
 
     if (text == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s", path);
+        return tdm__fail(TDM_E_NOMEM, "allocating %s failed: out of memory", path);
     }
     status = tdm__atomic_file_open(&out, path);
     if (status == TDM_OK) {
@@ -437,7 +444,8 @@ static tdm_status check_names(const struct model_writing *writing)
     tdm_status status = TDM_OK;
 
     if (names == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: %u tensors", writing->directory, writing->tensors_count);
+        return tdm__fail(TDM_E_NOMEM, "%s: allocating %u tensors failed: out of memory",
+                         writing->directory, writing->tensors_count);
     }
     for (uint32_t i = 0; i < writing->tensors_count; i++) {
         names[i] = writing->tensors[i].info.name;

@@ -129,7 +129,8 @@ tdm_status tdm__scales_init(const struct tdm__scales_options *options,
     if (scales.firsts == NULL || marks == NULL) {
         free(scales.firsts);
         free(marks);
-        return tdm__fail(TDM_E_NOMEM, "scales of %zu tensors", tensors_count);
+        return tdm__fail(TDM_E_NOMEM, "allocating scales of %zu tensors failed: out of memory",
+                         tensors_count);
     }
     mark_converted(options, marks);
     mark_shared(options, marks);

@@ -86,7 +86,7 @@ tdm_status tdm__served_weights_create(const struct tdm__served_weights_options *
     size_t ranges_max = (size_t)2 * options->layout.slices_count + 1;
 
     if (served == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "checksums of the weights");
+        return tdm__fail(TDM_E_NOMEM, "allocating checksums of the weights failed: out of memory");
     }
     served->options = *options;
     served->ranges = calloc(ranges_max, sizeof(*served->ranges));
@@ -97,7 +97,8 @@ tdm_status tdm__served_weights_create(const struct tdm__served_weights_options *
     if (served->ranges == NULL || served->sum_ops == NULL || served->recorded_sums == NULL ||
         served->tensor_sums == NULL) {
         tdm__served_weights_destroy(served);
-        return tdm__fail(TDM_E_NOMEM, "checksums of %u slices", options->layout.slices_count);
+        return tdm__fail(TDM_E_NOMEM, "allocating checksums of %u slices failed: out of memory",
+                         options->layout.slices_count);
     }
     list_ranges(served);
     *served_out = served;
@@ -157,8 +158,9 @@ static tdm_status compare_region(const struct tdm__served_weights *served,
     struct tdm__device *device = served->options.device;
     uint64_t *sums = calloc(served->ranges_count, sizeof(*sums));
     tdm_status status =
-        sums == NULL ? tdm__fail(TDM_E_NOMEM, "checksums of the weights")
-                     : device->ops->move(device, served->sum_ops, served->ranges_count, sums);
+        sums == NULL
+            ? tdm__fail(TDM_E_NOMEM, "allocating checksums of the weights failed: out of memory")
+            : device->ops->move(device, served->sum_ops, served->ranges_count, sums);
 
     *is_changed_out = false;
     for (uint32_t i = 0; i < served->ranges_count && status == TDM_OK; i++) {
@@ -211,7 +213,8 @@ static tdm_status compare_copy(const struct tdm__served_weights *served, uint32_
     tdm_status status;
 
     if (data == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%zu bytes of the tensor %s", size_bytes, info->name);
+        return tdm__fail(TDM_E_NOMEM, "allocating %zu bytes of the tensor %s failed: out of memory",
+                         size_bytes, info->name);
     }
     status =
         served->options.ops->served(served->options.state, info, slice, data, size_bytes, &name);
@@ -319,7 +322,9 @@ tdm_status tdm__served_weights_compare(const struct tdm__served_weights *served,
 
     *difference_out = (struct tdm__served_difference){.tensor = UINT32_MAX};
     if (!served->is_recorded) {
-        return tdm__fail(TDM_E_STATE, "no version of the weights has become live here");
+        return tdm__fail(
+            TDM_E_STATE,
+            "comparing the served weights failed: no version of the weights has become live here");
     }
     TDM_TRY(compare_region(served, difference_out, &is_changed));
     TDM_TRY(compare_copies(served, difference_out, &compared));

@@ -42,20 +42,25 @@ tdm_status tdm__tensor_check(const struct tdm_tensor_info *info)
     size_t name_bytes = info->name == NULL ? 0 : strnlen(info->name, TDM_TENSOR_NAME_BYTES_MAX);
 
     if (name_bytes == 0 || name_bytes >= TDM_TENSOR_NAME_BYTES_MAX) {
-        return tdm__fail(TDM_E_INVAL, "tensor \"%.95s\": a name has 1 to %d bytes",
+        return tdm__fail(TDM_E_INVAL,
+                         "checking the tensor failed: tensor \"%.95s\": a name has 1 to %d bytes",
                          info->name == NULL ? "" : info->name, TDM_TENSOR_NAME_BYTES_MAX - 1);
     }
     if (tdm_dtype_bytes(info->dtype) == 0) {
-        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": unknown dtype %d", info->name,
-                         (int)info->dtype);
+        return tdm__fail(TDM_E_INVAL, "checking the tensor failed: tensor \"%s\": unknown dtype %d",
+                         info->name, (int)info->dtype);
     }
     if (info->dims_count > TDM_DIMS_MAX) {
-        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": %u dimensions, the limit is %d", info->name,
-                         info->dims_count, TDM_DIMS_MAX);
+        return tdm__fail(
+            TDM_E_INVAL,
+            "checking the tensor failed: tensor \"%s\": %u dimensions, the limit is %d", info->name,
+            info->dims_count, TDM_DIMS_MAX);
     }
     if (tdm_tensor_bytes(info) == UINT64_MAX) {
-        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": the product of its shape overflows",
-                         info->name);
+        return tdm__fail(
+            TDM_E_INVAL,
+            "checking the tensor failed: tensor \"%s\": the product of its shape overflows",
+            info->name);
     }
     return TDM_OK;
 }

@@ -40,7 +40,8 @@ static tdm_status check_header(const struct tdm__tensor_handles_header *header)
     if (header->magic != TDM__TENSOR_HANDLES_MAGIC ||
         header->version != TDM__TENSOR_HANDLES_VERSION || header->header_bytes != sizeof(*header)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: magic %08" PRIx32 " version %u header %u bytes; wanted "
+                         "reading tensor handles failed: magic %08" PRIx32
+                         " version %u header %u bytes; wanted "
                          "%08x, %d, %zu",
                          header->magic, header->version, header->header_bytes,
                          TDM__TENSOR_HANDLES_MAGIC, TDM__TENSOR_HANDLES_VERSION, sizeof(*header));
@@ -48,19 +49,20 @@ static tdm_status check_header(const struct tdm__tensor_handles_header *header)
     if (header->storages_count == 0 || header->storages_count > TDM__TENSOR_HANDLES_STORAGES_MAX ||
         header->tensors_count == 0 || header->tensors_count > TDM__TENSOR_HANDLES_TENSORS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: %" PRIu32 " storages and %" PRIu32
+                         "reading tensor handles failed: %" PRIu32 " storages and %" PRIu32
                          " tensors; allowed are 1 to %d and 1 to %d",
                          header->storages_count, header->tensors_count,
                          TDM__TENSOR_HANDLES_STORAGES_MAX, TDM__TENSOR_HANDLES_TENSORS_MAX);
     }
     if (header->bucket >= header->buckets_count || header->epoch == 0 ||
         tdm__id_is_none(&header->update) || tdm__id_is_none(&header->node)) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "handles: bucket %" PRIu32 " of %" PRIu32 ", epoch %" PRIu64 ", update and node %s",
-            header->bucket, header->buckets_count, header->epoch,
-            tdm__id_is_none(&header->update) || tdm__id_is_none(&header->node) ? "not both given"
-                                                                               : "given");
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading tensor handles failed: bucket %" PRIu32 " of %" PRIu32
+                         ", epoch %" PRIu64 ", update and node %s",
+                         header->bucket, header->buckets_count, header->epoch,
+                         tdm__id_is_none(&header->update) || tdm__id_is_none(&header->node)
+                             ? "not both given"
+                             : "given");
     }
     return TDM_OK;
 }
@@ -72,21 +74,22 @@ static tdm_status check_storage(const struct tdm__storage_record *storage, uint3
     if (storage->size_bytes == 0 || storage->size_bytes > storage->allocation_bytes ||
         storage->offset_bytes > storage->allocation_bytes - storage->size_bytes) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: storage %" PRIu32 ": %" PRIu64 " bytes at %" PRIu64
-                         " do not lie in an allocation of %" PRIu64,
+                         "reading tensor handles failed: storage %" PRIu32 ": %" PRIu64
+                         " bytes at %" PRIu64 " do not lie in an allocation of %" PRIu64,
                          index, storage->size_bytes, storage->offset_bytes,
                          storage->allocation_bytes);
     }
     if (tdm__id_is_none(&storage->gpu) || tdm__id_is_none(&storage->key)) {
-        return tdm__fail(TDM_E_PROTOCOL, "handles: storage %" PRIu32 " has no %s", index,
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading tensor handles failed: storage %" PRIu32 " has no %s", index,
                          tdm__id_is_none(&storage->gpu) ? "gpu" : "key");
     }
     if ((storage->flags & ~(uint32_t)TDM__STORAGE_EVENT_SYNC) != 0 ||
         (storage->flags != 0 && storage->event == 0) || storage->reserved[0] != 0 ||
         storage->reserved[1] != 0) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: storage %" PRIu32 ": flags %" PRIx32 " event %" PRIu64
-                         ", or a reserved word is not zero",
+                         "reading tensor handles failed: storage %" PRIu32 ": flags %" PRIx32
+                         " event %" PRIu64 ", or a reserved word is not zero",
                          index, storage->flags, storage->event);
     }
     return TDM_OK;
@@ -120,13 +123,15 @@ static tdm_status check_extent(const struct tdm__tensor_handles *handles, uint32
 
     if (!find_end(tensor, &end) || __builtin_mul_overflow(end, element_bytes, &end)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: tensor %" PRIu32 ": offset, shape and stride overflow", index);
+                         "reading tensor handles failed: tensor %" PRIu32
+                         ": offset, shape and stride overflow",
+                         index);
     }
     offset_bytes = tensor->offset * element_bytes;
     if (end > storage_bytes) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: tensor %" PRIu32 ": bytes %" PRIu64 " to %" PRIu64
-                         " are not in storage %" PRIu32 " of %" PRIu64,
+                         "reading tensor handles failed: tensor %" PRIu32 ": bytes %" PRIu64
+                         " to %" PRIu64 " are not in storage %" PRIu32 " of %" PRIu64,
                          index, offset_bytes, end, tensor->storage, storage_bytes);
     }
     return TDM_OK;
@@ -163,17 +168,19 @@ static tdm_status check_tensor(const struct tdm__tensor_handles *handles, uint32
 
     if (tensor->storage >= handles->header.storages_count) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: tensor %" PRIu32 " is in storage %" PRIu32 " of %" PRIu32, index,
-                         tensor->storage, handles->header.storages_count);
+                         "reading tensor handles failed: tensor %" PRIu32 " is in storage %" PRIu32
+                         " of %" PRIu32,
+                         index, tensor->storage, handles->header.storages_count);
     }
     if (tdm_dtype_bytes((enum tdm_dtype)tensor->dtype) == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "handles: tensor %" PRIu32 " has dtype %u", index,
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading tensor handles failed: tensor %" PRIu32 " has dtype %u", index,
                          tensor->dtype);
     }
     if (!dims_are_sane(tensor)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: tensor %" PRIu32 " has %u dimensions, shape %" PRIu64 " %" PRIu64
-                         " %" PRIu64 " %" PRIu64,
+                         "reading tensor handles failed: tensor %" PRIu32
+                         " has %u dimensions, shape %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
                          index, tensor->dims_count, tensor->shape[0], tensor->shape[1],
                          tensor->shape[2], tensor->shape[3]);
     }
@@ -181,7 +188,8 @@ static tdm_status check_tensor(const struct tdm__tensor_handles *handles, uint32
         tensor->reserved != 0 || tensor->reserved_tail != 0 ||
         (tensor->image != 0 && (tensor->flags & TDM__TENSOR_SLICE) == 0)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: tensor %" PRIu32 ": flags %x, or a reserved word is not zero",
+                         "reading tensor handles failed: tensor %" PRIu32
+                         ": flags %x, or a reserved word is not zero",
                          index, tensor->flags);
     }
     return check_extent(handles, index);
@@ -221,10 +229,11 @@ static tdm_status check_description_sum(const struct tdm__tensor_handles_header 
 
     return found == header->checksum
                ? TDM_OK
-               : tdm__fail(TDM_E_CHECKSUM,
-                           "handles: the checksum of the description is %016" PRIx64
-                           ", its header says %016" PRIx64,
-                           found, header->checksum);
+               : tdm__fail(
+                     TDM_E_CHECKSUM,
+                     "reading tensor handles failed: the checksum of the description is %016" PRIx64
+                     ", its header says %016" PRIx64,
+                     found, header->checksum);
 }
 
 tdm_status tdm__tensor_handles_encode(const struct tdm__tensor_handles *handles, void *buffer,
@@ -259,7 +268,8 @@ static tdm_status copy_records(const uint8_t *at, struct tdm__tensor_handles *ha
     handles->storages = malloc(storages_bytes);
     handles->tensors = malloc(tensors_bytes);
     if (handles->storages == NULL || handles->tensors == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "handles of %zu bytes", storages_bytes + tensors_bytes);
+        return tdm__fail(TDM_E_NOMEM, "allocating handles of %zu bytes failed: out of memory",
+                         storages_bytes + tensors_bytes);
     }
     memcpy(handles->storages, at, storages_bytes);
     memcpy(handles->tensors, at + storages_bytes, tensors_bytes);
@@ -273,14 +283,15 @@ tdm_status tdm__tensor_handles_decode(struct tdm_bytes bytes,
     tdm_status status;
 
     if (bytes.size_bytes < sizeof(handles.header)) {
-        return tdm__fail(TDM_E_PROTOCOL, "handles: %zu bytes are no header of %zu",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading tensor handles failed: %zu bytes are less than a header of %zu",
                          bytes.size_bytes, sizeof(handles.header));
     }
     memcpy(&handles.header, bytes.data, sizeof(handles.header));
     TDM_TRY(check_header(&handles.header));
     if (bytes.size_bytes != records_bytes(&handles.header)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "handles: %" PRIu32 " storages and %" PRIu32
+                         "reading tensor handles failed: %" PRIu32 " storages and %" PRIu32
                          " tensors are %zu bytes, there are %zu",
                          handles.header.storages_count, handles.header.tensors_count,
                          records_bytes(&handles.header), bytes.size_bytes);
@@ -314,14 +325,16 @@ tdm_status tdm__tensor_handles_check_location(const struct tdm__tensor_handles *
     char ours[TDM__ID_TEXT_BYTES];
 
     if (!tdm__id_equal(&handles->header.node, node)) {
-        return tdm__fail(TDM_E_DEVICE, "handles are of node %s, this is node %s",
+        return tdm__fail(TDM_E_DEVICE,
+                         "reading tensor handles failed: handles are of node %s, this is node %s",
                          tdm__id_text(&handles->header.node, theirs), tdm__id_text(node, ours));
     }
     for (uint32_t i = 0; i < handles->header.storages_count && gpu != NULL; i++) {
         if (!tdm__id_equal(&handles->storages[i].gpu, gpu)) {
-            return tdm__fail(TDM_E_DEVICE, "storage %" PRIu32 " is on GPU %s, this one is %s", i,
-                             tdm__id_text(&handles->storages[i].gpu, theirs),
-                             tdm__id_text(gpu, ours));
+            return tdm__fail(
+                TDM_E_DEVICE,
+                "reading tensor handles failed: storage %" PRIu32 " is on GPU %s, this one is %s",
+                i, tdm__id_text(&handles->storages[i].gpu, theirs), tdm__id_text(gpu, ours));
         }
     }
     return TDM_OK;
@@ -348,13 +361,15 @@ tdm_status tdm__tensor_handles_check_manifest(const struct tdm__tensor_handles *
 
         if (record->tensor >= manifest->tensors_count) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "handles: tensor %" PRIu32 " is number %" PRIu32 " of %" PRIu32, i,
-                             record->tensor, manifest->tensors_count);
+                             "reading tensor handles failed: tensor %" PRIu32 " is number %" PRIu32
+                             " of %" PRIu32,
+                             i, record->tensor, manifest->tensors_count);
         }
         tensor = &manifest->tensors[record->tensor];
         if (!tensor_matches_manifest(record, tensor)) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "handles: tensor %" PRIu32 " (%s) has another dtype or shape than "
+                             "reading tensor handles failed: tensor %" PRIu32
+                             " (%s) has another dtype or shape than "
                              "the manifest says: %u, %u dimensions",
                              i, tensor->name, record->dtype, record->dims_count);
         }

@@ -80,7 +80,8 @@ static tdm_status add_slice_extent(struct tdm__tensor_slices *tensor_slices,
     if (place->extent.end < place->extent.begin || place->extent.end > tensor_slices->image_bytes ||
         place->extent.begin < *end) {
         return tdm__fail(TDM_E_INVAL,
-                         "tensor %s: a slice from %" PRIu64 " to %" PRIu64 " of weights of %" PRIu64
+                         "mapping tensors to slices failed: tensor %s: a slice from %" PRIu64
+                         " to %" PRIu64 " of weights of %" PRIu64
                          " bytes, where one before it ends at %" PRIu64,
                          tensor_slices->manifest->tensors[place->tensor].name, place->extent.begin,
                          place->extent.end, tensor_slices->image_bytes, *end);
@@ -154,7 +155,8 @@ static tdm_status tensor_slices_init(struct tdm__tensor_slices *tensor_slices,
     tensor_slices->gaps = calloc(extents_max + 1, sizeof(*tensor_slices->gaps));
     if (tensor_slices->slice_extents == NULL || tensor_slices->wanted_bytes == NULL ||
         tensor_slices->received_bytes == NULL || tensor_slices->gaps == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a layout of %zu slices", extents_max / 2);
+        return tdm__fail(TDM_E_NOMEM, "allocating a layout of %zu slices failed: out of memory",
+                         extents_max / 2);
     }
     return read_layout(tensor_slices, options);
 }
@@ -166,7 +168,8 @@ tdm_status tdm__tensor_slices_create(const struct tdm__tensor_slices_options *op
     tdm_status status;
 
     if (tensor_slices == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the slices of an engine rank");
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating the slices of an engine rank failed: out of memory");
     }
     tensor_slices->manifest = options->manifest;
     tensor_slices->image_bytes = options->image_bytes;
@@ -264,14 +267,16 @@ static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_sli
     const struct slice_extent *place = find_slice_extent(tensor_slices, record->image);
 
     if ((record->flags & TDM__TENSOR_SLICE) == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "tensor %s is whole in a bucket of slices",
-                         tensor_slices->manifest->tensors[record->tensor].name);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "mapping tensors to slices failed: tensor %s is whole in a bucket of slices",
+            tensor_slices->manifest->tensors[record->tensor].name);
     }
     if (size_bytes > tensor_slices->image_bytes ||
         record->image > tensor_slices->image_bytes - size_bytes) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "tensor %s: a slice of %" PRIu64 " bytes at %" PRIu64
-                         " of weights of %" PRIu64,
+                         "mapping tensors to slices failed: tensor %s: a slice of %" PRIu64
+                         " bytes at %" PRIu64 " of weights of %" PRIu64,
                          tensor_slices->manifest->tensors[record->tensor].name, size_bytes,
                          record->image, tensor_slices->image_bytes);
     }
@@ -279,8 +284,8 @@ static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_sli
         place->dtype != (enum tdm_dtype)record->dtype ||
         record->image + size_bytes > place->extent.end) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "tensor %s: a slice of %" PRIu64 " bytes of %s at %" PRIu64
-                         ", where this rank keeps something else",
+                         "mapping tensors to slices failed: tensor %s: a slice of %" PRIu64
+                         " bytes of %s at %" PRIu64 ", where this rank keeps something else",
                          tensor_slices->manifest->tensors[record->tensor].name, size_bytes,
                          tdm_dtype_name((enum tdm_dtype)record->dtype), record->image);
     }
@@ -314,7 +319,8 @@ static tdm_status stage_work_create(size_t copy_ops_max, struct stage_work *work
                                 .sums = calloc(copy_ops_max + 1, sizeof(*work->sums))};
     if (work->copy_ops == NULL || work->records == NULL || work->sums == NULL) {
         stage_work_free(work);
-        return tdm__fail(TDM_E_NOMEM, "a bucket of %zu slices", copy_ops_max);
+        return tdm__fail(TDM_E_NOMEM, "allocating a bucket of %zu slices failed: out of memory",
+                         copy_ops_max);
     }
     return TDM_OK;
 }
@@ -378,8 +384,8 @@ static tdm_status compare_sums(const struct tdm__tensor_slices *tensor_slices,
             const struct tdm__strided_rows rows = slice_rows(record);
             tdm_status status =
                 tdm__fail(TDM_E_CHECKSUM,
-                          "tensor %s: %zu rows of %zu bytes have the checksum %016" PRIx64
-                          ", the sender's is %016" PRIx64,
+                          "verifying the slices failed: tensor %s: %zu rows of %zu bytes have "
+                          "the checksum %016" PRIx64 ", the sender's is %016" PRIx64,
                           tensor_slices->manifest->tensors[record->tensor].name, rows.count,
                           rows.size_bytes, work->sums[i], record->checksum);
 
@@ -455,7 +461,9 @@ tdm_status tdm__tensor_slices_check_complete(struct tdm__tensor_slices *tensor_s
     for (uint32_t i = 0; i < tensor_slices->manifest->tensors_count; i++) {
         if (tensor_slices->tracker.is_open ||
             tensor_slices->received_bytes[i] != tensor_slices->wanted_bytes[i]) {
-            return tdm__fail(TDM_E_STATE, "tensor %s: %" PRIu64 " of %" PRIu64 " bytes have come",
+            return tdm__fail(TDM_E_STATE,
+                             "verifying the slices failed: tensor %s: %" PRIu64 " of %" PRIu64
+                             " bytes have arrived",
                              tensor_slices->manifest->tensors[i].name,
                              tensor_slices->received_bytes[i], tensor_slices->wanted_bytes[i]);
         }

@@ -145,7 +145,9 @@ static tdm_status plan_run(struct plan_compiler *compiler, uint32_t to_rank,
         const struct tdm__element_run *held = &compiler->sources.held.items[i];
 
         if (i == compiler->sources.firsts[wanted->tensor + 1] || held->begin > at) {
-            return tdm__fail(TDM_E_INVAL, "tensor %s: element %" PRIu64 " is in no rank's slices",
+            return tdm__fail(TDM_E_INVAL,
+                             "planning the transfer failed: tensor %s: element %" PRIu64
+                             " is in no rank's slices",
                              compiler->options->manifest->tensors[wanted->tensor].name, at);
         }
         TDM_TRY(add_common_elements(compiler, to_rank, wanted, held));
@@ -224,8 +226,9 @@ static tdm_status plan_rectangles(struct plan_compiler *compiler, uint32_t to_ra
     }
     return missing == 0 ? TDM_OK
                         : tdm__fail(TDM_E_INVAL,
-                                    "tensor %s: %" PRIu64 " of the elements at row %" PRIu64
-                                    ", column %" PRIu64 " are in no rank's slices",
+                                    "planning the transfer failed: tensor %s: %" PRIu64
+                                    " of the elements at row %" PRIu64 ", column %" PRIu64
+                                    " are in no rank's slices",
                                     tensor->name, missing, box.row, box.column);
 }
 
@@ -295,10 +298,11 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
          i < compiler->sources.groups[wanted->tensor + 1]; i++) {
         TDM_TRY(plan_fp8_group(compiler, to_rank, wanted, i, &like, &missing));
     }
-    return missing == 0
-               ? TDM_OK
-               : tdm__fail(TDM_E_INVAL, "tensor %s: %" PRIu64 " elements are in no rank's slices",
-                           tensor->name, missing);
+    return missing == 0 ? TDM_OK
+                        : tdm__fail(TDM_E_INVAL,
+                                    "planning the transfer failed: tensor %s: %" PRIu64
+                                    " elements are in no rank's slices",
+                                    tensor->name, missing);
 }
 
 /* Returns the trainer rank that is nearest to an engine rank's target; among equals, the one of the
@@ -451,13 +455,13 @@ static tdm_status check_item_place(const struct plan_compiler *compiler, uint32_
     if (item->end < item->begin || item->end > compiler->options->image_bytes ||
         item->begin % tdm_dtype_bytes(dtype) != 0) {
         return tdm__fail(TDM_E_INVAL,
-                         "tensor %s: %s from %" PRIu64 " to %" PRIu64 " of weights of %" PRIu64
-                         " bytes, or not aligned to its elements",
+                         "planning the transfer failed: tensor %s: %s from %" PRIu64 " to %" PRIu64
+                         " of weights of %" PRIu64 " bytes, or not aligned to its elements",
                          name, what, item->begin, item->end, compiler->options->image_bytes);
     }
     if (item->begin < end_before) {
         return tdm__fail(TDM_E_INVAL,
-                         "tensor %s: %s at %" PRIu64
+                         "planning the transfer failed: tensor %s: %s at %" PRIu64
                          " of the weights, where another one ends at %" PRIu64,
                          name, what, item->begin, end_before);
     }
@@ -592,7 +596,9 @@ static tdm_status plan_image(struct plan_compiler *compiler, uint32_t to_rank)
     compiler->copies_capacity = 0;
     compiler->chunks_capacity = 0;
     if (items == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a transfer plan of %zu slices", capacity);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating a transfer plan of %zu slices failed: out of memory",
+                         capacity);
     }
     status = plan_items(compiler, to_rank, items,
                         list_items(compiler->options->manifest, layout, items));
@@ -612,7 +618,8 @@ static tdm_status pad_chunks(struct tdm__transfer_plan *transfer_plan)
             calloc((size_t)transfer_plan->chunks_count + 1, sizeof(*chunks));
 
         if (chunks == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " chunks", transfer_plan->chunks_count);
+            return tdm__fail(TDM_E_NOMEM, "allocating %" PRIu32 " chunks failed: out of memory",
+                             transfer_plan->chunks_count);
         }
         if (image->chunks_count > 0) {
             memcpy(chunks, image->chunks, image->chunks_count * sizeof(*chunks));
@@ -676,7 +683,8 @@ static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
     struct tdm__transfer_cost *cost = &transfer_plan->cost;
 
     if (sent_bytes == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the cost of a transfer plan");
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating the cost of a transfer plan failed: out of memory");
     }
     for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
         add_cost(transfer_plan, i, sent_bytes);
@@ -757,7 +765,9 @@ static tdm_status plan_compile(struct plan_compiler *compiler)
     compiler->lasts = calloc((size_t)options->from_count + 1, sizeof(*compiler->lasts));
     transfer_plan->images = calloc((size_t)options->to_count + 1, sizeof(*transfer_plan->images));
     if (compiler->lasts == NULL || transfer_plan->images == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a transfer plan from %" PRIu32 " to %" PRIu32 " ranks",
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating a transfer plan from %" PRIu32 " to %" PRIu32
+                         " ranks failed: out of memory",
                          options->from_count, options->to_count);
     }
     for (uint32_t i = 0; i < options->to_count; i++) {
@@ -785,7 +795,7 @@ tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *op
     tdm_status status;
 
     if (transfer_plan == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a transfer plan");
+        return tdm__fail(TDM_E_NOMEM, "allocating a transfer plan failed: out of memory");
     }
     transfer_plan->manifest = options->manifest;
     transfer_plan->from = options->from;

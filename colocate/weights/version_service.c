@@ -97,12 +97,13 @@ static tdm_status read_members(const struct tdm__message_list *list,
                                struct tdm__member **members_out, uint32_t *count_out)
 {
     if (list->count > TDM__UPDATE_MEMBERS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "%u members of an update, at most %d", list->count,
-                         (int)TDM__UPDATE_MEMBERS_MAX);
+        return tdm__fail(TDM_E_LIMIT,
+                         "serving the version request failed: %u members of an update, at most %d",
+                         list->count, (int)TDM__UPDATE_MEMBERS_MAX);
     }
     *members_out = calloc(list->count + 1, sizeof(**members_out));
     if (*members_out == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u members", list->count);
+        return tdm__fail(TDM_E_NOMEM, "allocating %u members failed: out of memory", list->count);
     }
     for (uint32_t i = 0; i < list->count; i++) {
         struct tdm__update_member_message item;
@@ -138,8 +139,10 @@ static tdm_status read_request(const struct tdm__version_request_message *messag
     struct tdm__version_request *request = &asked->request;
 
     if (message->kind > TDM__VERSION_RESTORE || message->proposal > TDM__UPDATE_ABORTED) {
-        return tdm__fail(TDM_E_PROTOCOL, "version.request of kind %u, proposal %u", message->kind,
-                         message->proposal);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "serving the version request failed: version.request of kind %u, proposal %u",
+            message->kind, message->proposal);
     }
     asked->model = message->model;
     *request = (struct tdm__version_request){
@@ -254,7 +257,7 @@ static tdm_status submit_to_store(struct tdm__version_client *versions,
     tdm_status status;
 
     if (pending == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a call of version.request");
+        return tdm__fail(TDM_E_NOMEM, "allocating a call of version.request failed: out of memory");
     }
     *pending = (struct version_call){incoming, asked->request.update,
                                      asked->request.kind == TDM__VERSION_READ};
@@ -336,7 +339,8 @@ static tdm_status submit_set(struct tdm__version_client *versions,
     tdm_status status;
 
     if (pending == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a call of version.request_set");
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating a call of version.request_set failed: out of memory");
     }
     pending->incoming = incoming;
     for (uint32_t i = 0; i < count; i++) {
@@ -363,8 +367,10 @@ static tdm_status serve_request_set(struct tdm__version_client *versions,
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__version_set_request_table(), &message));
     if (message.requests.count == 0 || message.requests.count > TDM__VERSION_SET_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "version.request_set of %u models, 1 to %d",
-                         message.requests.count, TDM__VERSION_SET_MAX);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "serving the version request failed: version.request_set of %u models, 1 to %d",
+            message.requests.count, TDM__VERSION_SET_MAX);
     }
     while (read_count < message.requests.count && status == TDM_OK) {
         struct tdm__version_request_message request;
@@ -453,8 +459,10 @@ static tdm_status read_replies(const tdm_value *value, uint32_t count,
 
     TDM_TRY(tdm__version_set_reply_decode(value, &message));
     if (message.replies.count != count) {
-        return tdm__fail(TDM_E_PROTOCOL, "%u replies to requests about %u models",
-                         message.replies.count, count);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "serving the version request failed: %u replies to requests about %u models",
+            message.replies.count, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         struct tdm__version_reply_message reply;
@@ -508,8 +516,9 @@ static tdm_status call_daemon(tdm_runtime *runtime, const char *method, struct t
         }
     } while (should_retry(status, deadline_ms));
     /* The last attempt has little time. What the store said before explains more. */
-    return status == TDM_E_TIMEOUT && trouble[0] != '\0' ? tdm__fail(TDM_E_STORE, "%s", trouble)
-                                                         : status;
+    return status == TDM_E_TIMEOUT && trouble[0] != '\0'
+               ? tdm__fail(TDM_E_STORE, "serving the version request failed: %s", trouble)
+               : status;
 }
 
 /* Sends a request about one model. The caller destroys the document with the reply. */

@@ -45,7 +45,8 @@ static tdm_status begin_all(struct tdm__version_record *records,
         TDM_TRY(tdm__version_apply_request(&records[i], &request, &changed_out[i]));
         if (records[i].update.version != records[0].update.version) {
             return tdm__fail(TDM_E_CONFLICT,
-                             "version %" PRIu64 " was begun here and version %" PRIu64
+                             "reading the set of models failed: version %" PRIu64
+                             " was begun here and version %" PRIu64
                              " for the first model: they are not one set",
                              records[i].update.version, records[0].update.version);
         }
@@ -120,7 +121,8 @@ static tdm_status decide_all(struct tdm__version_record *records,
         TDM_TRY(tdm__version_outcome(&records[i], &request.update, &outcome));
         if (outcome != common.outcome) {
             return tdm__fail(TDM_E_CONFLICT,
-                             "the update is %s and that of another model is %s: they were not "
+                             "reading the set of models failed: the update is %s and that of "
+                             "another model is %s: they were not "
                              "decided together",
                              tdm__update_outcome_name(outcome),
                              tdm__update_outcome_name(common.outcome));
@@ -135,13 +137,16 @@ tdm_status tdm__version_apply_set(struct tdm__version_record *records,
 {
     *refused_out = 0;
     if (count == 0 || count > TDM__VERSION_SET_MAX) {
-        return tdm__fail(TDM_E_INVAL, "a set has 1 to %d models, not %" PRIu32,
+        return tdm__fail(TDM_E_INVAL,
+                         "reading the set of models failed: a set has 1 to %d models, not %" PRIu32,
                          TDM__VERSION_SET_MAX, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (requests[i].kind != requests[0].kind) {
             *refused_out = i;
-            return tdm__fail(TDM_E_INVAL, "requests of the kinds %d and %d are not one step",
+            return tdm__fail(TDM_E_INVAL,
+                             "reading the set of models failed: requests of the kinds %d and %d "
+                             "are not one step",
                              (int)requests[0].kind, (int)requests[i].kind);
         }
     }
@@ -160,6 +165,8 @@ tdm_status tdm__version_apply_set(struct tdm__version_record *records,
     case TDM__VERSION_RESTORE:
         break;
     }
-    return tdm__fail(TDM_E_INVAL, "a step of the kind %d is not one of several models",
-                     (int)requests[0].kind);
+    return tdm__fail(
+        TDM_E_INVAL,
+        "reading the set of models failed: a step of the kind %d is not one of several models",
+        (int)requests[0].kind);
 }

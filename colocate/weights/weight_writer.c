@@ -68,7 +68,8 @@ static tdm_status map_target(struct tdm__weight_writer *weight_writer, uint32_t 
     }
     target->resume_log = from->resume_log;
     if (from->blocks_count == 0 || from->blocks_count > TDM__DEVICE_BLOCKS_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "engine rank %u has a target of %u blocks", index,
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "writing weights failed: engine rank %u has a target of %u blocks", index,
                          from->blocks_count);
     }
     target->gpu = from->gpu;
@@ -334,7 +335,8 @@ static tdm_status check_received(const struct tdm__weight_writer *weight_writer,
     return sum == sent
                ? TDM_OK
                : tdm__fail(TDM_E_CHECKSUM,
-                           "tensor %s: what trainer rank %u sent to another node arrived with the "
+                           "writing weights failed: tensor %s: what trainer rank %u sent to "
+                           "another node arrived with the "
                            "checksum %016llx instead of %016llx. Try the update again",
                            tdm__transfer_plan_tensor(transfer_plan, from->image, &from->copy)->name,
                            from->copy.from_rank, (unsigned long long)sum, (unsigned long long)sent);
@@ -379,7 +381,8 @@ static tdm_status keep_sums(struct tdm__weight_writer *weight_writer, uint32_t c
     if (chunk < weight_writer->known_chunks && memcmp(weight_writer->own_sums, sums, bytes) != 0) {
         tdm__weight_writer_forget_sums(weight_writer);
         return tdm__fail(TDM_E_STATE,
-                         "chunk %u: the weights are not those of the update before, though this "
+                         "writing weights failed: chunk %u: the weights are not those of the "
+                         "update before, though this "
                          "rank has neither learned nor loaded",
                          chunk);
     }

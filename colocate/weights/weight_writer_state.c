@@ -116,7 +116,10 @@ static tdm_status allocate_copies(struct tdm__weight_writer *weight_writer,
                    weight_writer->sums != NULL && weight_writer->records != NULL &&
                    weight_writer->description != NULL
                ? TDM_OK
-               : tdm__fail(TDM_E_NOMEM, "an update's buffers: sums of %zu copies", counts->all);
+               : tdm__fail(
+                     TDM_E_NOMEM,
+                     "allocating an update's buffers: sums of %zu copies failed: out of memory",
+                     counts->all);
 }
 
 /* Allocates the writer's arrays, whose sizes follow from the transfer plan. */
@@ -134,8 +137,9 @@ static tdm_status allocate_buffers(struct tdm__weight_writer *weight_writer)
     weight_writer->slices = calloc(slices_count + 1, sizeof(*weight_writer->slices));
     if (weight_writer->sums_firsts == NULL || weight_writer->targets == NULL ||
         weight_writer->resume_logs == NULL || weight_writer->slices == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u chunks of %zu engine ranks", transfer_plan->chunks_count,
-                         images_count);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating %u chunks of %zu engine ranks failed: out of memory",
+                         transfer_plan->chunks_count, images_count);
     }
     count_copies(weight_writer, &counts);
     return allocate_copies(weight_writer, &counts);
@@ -229,7 +233,7 @@ tdm_status tdm__weight_writer_create(const struct tdm__weight_writer_options *op
     tdm_status status;
 
     if (weight_writer == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a weight writer");
+        return tdm__fail(TDM_E_NOMEM, "allocating a weight writer failed: out of memory");
     }
     weight_writer->options = *options;
     status = weight_writer_init(weight_writer);

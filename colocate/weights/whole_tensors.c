@@ -63,7 +63,10 @@ static tdm_status allocate_arrays(struct tdm__whole_tensors *whole_tensors)
                    whole_tensors->records != NULL && whole_tensors->views != NULL &&
                    whole_tensors->description != NULL
                ? TDM_OK
-               : tdm__fail(TDM_E_NOMEM, "an update of %" PRIu32 " whole tensors", tensors_count);
+               : tdm__fail(TDM_E_NOMEM,
+                           "allocating an update of %" PRIu32
+                           " whole tensors failed: out of memory",
+                           tensors_count);
 }
 
 /* Divides the model into buckets and makes the layouts of the engine ranks. */
@@ -88,7 +91,8 @@ tdm_status tdm__whole_tensors_create(const struct tdm__manifest *manifest, uint6
     tdm_status status;
 
     if (whole_tensors == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an update of whole tensors");
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating an update of whole tensors failed: out of memory");
     }
     whole_tensors->manifest = manifest;
     whole_tensors->bucket_bytes = bucket_bytes;
@@ -202,7 +206,9 @@ tdm_status tdm__whole_tensors_describe(struct tdm__whole_tensors *whole_tensors,
                                             .records = whole_tensors->records};
 
     if (!tdm_region_is_resident(written->region)) {
-        return tdm__fail(TDM_E_STATE, "bucket %" PRIu32 " is described before it has memory",
+        return tdm__fail(TDM_E_STATE,
+                         "planning the transfer failed: bucket %" PRIu32
+                         " is described before it has memory",
                          written->index);
     }
     block = tdm__region_block(written->region);

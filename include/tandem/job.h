@@ -182,20 +182,21 @@ struct tdm_trainer_ops {
     tdm_status (*start)(void *state, void *const *addresses);
     /* Gives the model's tensors, the same list on every rank, and the slices that this rank
      * holds.  The slices of all ranks cover every element.  Several ranks may hold the same slice:
-     * an update copies it from the one that is nearest to the engine.  Slices that are not equal
+     * an update copies it from the rank that is nearest to the engine.  Slices that are not equal
      * have no element in common.  The slices are borrowed while the rank lives. Their addresses lie
      * in KEEP regions, so that updates can read them while the regions are paused. */
     tdm_status (*layout)(void *state, const struct tdm_tensor_info **tensors_out,
                          uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                          uint32_t *slices_count_out);
     /* May be NULL.  Gives bytes of the library's own form for an engine rank that this rank serves,
-     * such as PyTorch's handles of the tensors in the bucket: they travel with Tandem's record of
-     * the bucket through the gather group and the call to the engine, and only
-     * tdm_engine_ops.attached() reads them.  Called on every rank for each bucket that has a part
-     * for such an engine rank and is sent (an update that goes on after an interruption sends the
-     * missing ones only), after the bucket is written; of the regions none need be resident.
-     * `*bytes_out` is empty before the call and may stay so; its memory is borrowed until the
-     * next call. More than TDM_ATTACHED_BYTES_MAX bytes, or a failure, abort the update. */
+     * such as PyTorch's handles of the tensors in the bucket.  The bytes travel with Tandem's
+     * record of the bucket through the gather group and the call to the engine, and only
+     * tdm_engine_ops.attached() reads them.  Tandem calls the function on every rank for each
+     * bucket that is sent and has a part for such an engine rank, after the bucket is written.  An
+     * update that continues after an interruption sends the missing buckets only.  No region needs
+     * to be resident during the call.  `*bytes_out` is empty before the call and may stay empty;
+     * its memory is borrowed until the next call.  More than TDM_ATTACHED_BYTES_MAX bytes, or a
+     * failure, abort the update. */
     tdm_status (*attach)(void *state, const struct tdm_update_bucket *bucket,
                          struct tdm_bytes *bytes_out);
     /* Learns from a batch and writes metrics.  All regions are resident.  Every rank is called

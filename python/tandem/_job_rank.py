@@ -88,7 +88,7 @@ def _bytes(code, numbers):
 
 
 class _Rank:
-    """What trainers and engines have in common."""
+    """The base class of trainer and engine ranks."""
 
     def __init__(self, cls, context):
         self._context = context
@@ -182,7 +182,7 @@ class _Trainer(_Rank):
 
     @property
     def has_attach(self):
-        """Whether the class has a method attach()."""
+        """Return whether the class has a method attach()."""
         return callable(getattr(self._object, "attach", None))
 
     @_reports

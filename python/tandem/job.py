@@ -71,7 +71,7 @@ class Memory(_tandem.Memory):
 
     @property
     def is_resident(self):
-        """Whether the region has its memory now."""
+        """Return whether the region has its memory now."""
         return _tandem.region_is_resident(self.address)
 
     def check(self):
@@ -244,7 +244,7 @@ class Batch:
 
 
 class Prompt:
-    """A prompt to be answered; seed is that of the randomness of this answer alone."""
+    """A prompt to be answered. The seed determines the random numbers of this answer only."""
 
     def __init__(self, text, seed):
         self.text = text
@@ -252,7 +252,7 @@ class Prompt:
 
 
 class Sampling:
-    """How tokens are chosen: temperature (0: the most probable token) and tokens_max, the most tokens of an answer."""
+    """Settings for choosing tokens: temperature (0: the most probable token) and tokens_max, the limit of an answer."""
 
     def __init__(self, temperature, tokens_max):
         self.temperature = temperature

@@ -51,7 +51,7 @@ class Slice:
 
     @property
     def is_sent(self):
-        """Whether this rank is the one of all replicas that sends the box if nothing else decides."""
+        """Return whether this rank is the replica that sends the box if nothing else decides."""
         return zlib.crc32(f"{self.name} {self.offset}".encode()) % self.replicas == self.replica
 
 

@@ -1,7 +1,7 @@
 /* functions.c - the library of Lua functions that is loaded into Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Redis runs one function at a time, so a function is a transaction. KEYS[1] is the cluster's
- * prefix "tdm:{cluster}:"; all keys begin with it and so are in one slot:
+ * prefix "tdm:{cluster}:". All keys begin with the prefix and are therefore in one slot:
  *
  *   <prefix>r:<key>      hash: v (version), d (bytes), n (count of renewals; members only)
  *   <prefix>index        sorted set of the record keys with score 0, thus sorted by name

@@ -32,7 +32,7 @@ struct tdm__redis_subscription {
     struct tdm__redis_command subscribe_command;
     struct tdm__redis_subscription_options options; /* Options that the owner has passed. */
     bool subscribed;                                /* Whether the subscription is active now. */
-    /* Whether the subscription has ever been active. */
+    /* Whether the subscription has been active at least once. */
     bool was_subscribed;
     /* Whether the server has replied since SUBSCRIBE was last sent. */
     bool confirmed;

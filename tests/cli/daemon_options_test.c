@@ -166,7 +166,8 @@ static void complaint_names_what_was_said(void **state)
         assert_non_null(strstr(COMPLAINT("--cpus", "1"), variables[i]));
         assert_int_equal(unsetenv(variables[i]), 0);
     }
-    assert_non_null(strstr(COMPLAINT("--gpus", "many"), "tandemd: --gpus wants"));
+    assert_non_null(
+        strstr(COMPLAINT("--gpus", "many"), "tandemd: reading --gpus failed: expected"));
     assert_memory_equal(COMPLAINT("--nonsense"), "tandemd: ", 9);
     assert_non_null(strstr(COMPLAINT("--nonsense"), "see: tandemd --help"));
     assert_non_null(strstr(COMPLAINT("--gpu-byte", "4194304"), "did you mean --gpu-bytes?"));
@@ -210,7 +211,8 @@ static void time_until_a_silent_node_is_unreachable_can_be_chosen(void **state)
     assert_true(READ(&options, "--unreachable-ms", "500"));
     assert_int_equal(options.unreachable_ms, 500);
     assert_true(READ(&options, "--unreachable-ms", "0")); /* never */
-    assert_non_null(strstr(COMPLAINT("--unreachable-ms", "499"), "499 is less than 500"));
+    assert_non_null(strstr(COMPLAINT("--unreachable-ms", "499"),
+                           "expected 0 or at least 500 milliseconds, got 499"));
 }
 
 /* From five seconds to an hour. */
@@ -228,9 +230,11 @@ static void lease_can_be_chosen_within_its_limits(void **state)
     assert_true(READ(&options, "--lease-ms", "3600000"));
     assert_int_equal(options.lease_ms, 3600000);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        assert_non_null(strstr(COMPLAINT("--lease-ms", wrong[i]), "tandemd: --lease-ms wants"));
+        assert_non_null(strstr(COMPLAINT("--lease-ms", wrong[i]),
+                               "tandemd: reading --lease-ms failed: expected"));
         assert_int_equal(setenv("TANDEM_LEASE_MS", wrong[i], 1), 0);
-        assert_non_null(strstr(COMPLAINT("--cpus", "1"), "tandemd: TANDEM_LEASE_MS wants"));
+        assert_non_null(
+            strstr(COMPLAINT("--cpus", "1"), "tandemd: reading TANDEM_LEASE_MS failed: expected"));
         assert_int_equal(unsetenv("TANDEM_LEASE_MS"), 0);
     }
     assert_int_equal(setenv("TANDEM_LEASE_MS", "7000", 1), 0);
@@ -305,7 +309,7 @@ static void numbers_have_limits(void **state)
         assert_non_null(strstr(COMPLAINT(option, numbers[i].wrong), option));
         assert_non_null(strstr(COMPLAINT(option, numbers[i].wrong), numbers[i].wrong));
         for (size_t k = 0; k < sizeof(no_numbers) / sizeof(no_numbers[0]); k++) {
-            if (strstr(COMPLAINT(option, no_numbers[k]), "wants a number from 0 to") == NULL) {
+            if (strstr(COMPLAINT(option, no_numbers[k]), "expected a number from 0 to") == NULL) {
                 fail_msg("%s \"%s\": %s", option, no_numbers[k], COMPLAINT(option, no_numbers[k]));
             }
         }
@@ -354,10 +358,11 @@ static void variables_are_read(void **state)
     assert_string_equal(options.device, "host");
     assert_null(options.redis_url);
     assert_int_equal(setenv("TANDEM_GPU_RESERVE_BYTES", "some", 1), 0);
-    assert_non_null(strstr(COMPLAINT("--cpus", "1"), "TANDEM_GPU_RESERVE_BYTES wants a number"));
+    assert_non_null(
+        strstr(COMPLAINT("--cpus", "1"), "TANDEM_GPU_RESERVE_BYTES failed: expected a number"));
     assert_int_equal(setenv("TANDEM_GPU_RESERVE_BYTES", "1", 1), 0);
     assert_int_equal(setenv("TANDEM_LABELS", "zone", 1), 0);
-    assert_non_null(strstr(COMPLAINT("--cpus", "1"), "--labels: "));
+    assert_non_null(strstr(COMPLAINT("--cpus", "1"), "reading --labels failed: "));
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         assert_int_equal(unsetenv(variables[i].variable), 0);
     }
@@ -370,26 +375,28 @@ static void each_complaint_says_what_is_wanted(void **state)
         const char *words[4];
         const char *said;
     } complaints[] = {
-        {{"--resource", "disk"}, "--resource wants NAME=N, not \"disk\""},
-        {{"--resource", "disk="}, "--resource disk: \"\" is no amount of it"},
-        {{"--resource", "disk=1x"}, "--resource disk: \"1x\" is no amount of it"},
-        {{"--resource", "CPU=1"}, "--resource CPU: \"1\" is no amount of it"},
-        {{"--resource", "GPU=1"}, "--resource GPU: \"1\" is no amount of it"},
-        {{"--resource", "disk=-1"}, "--resource disk: "},
-        {{"--labels", "zone"}, "--labels: "},
-        {{"--labels", "=a"}, "--labels: "},
-        {{"--store-faults", "5"}, "--store-faults wants SEED,N, not \"5\""},
-        {{"--store-faults", "x,2"}, "--store-faults wants a number"},
-        {{"--store-faults", "5,x"}, "--store-faults wants a number from 0 to 1000000"},
+        {{"--resource", "disk"},
+         "--resource failed: expected NAME=N, such as disk=2, got \"disk\""},
+        {{"--resource", "disk="}, "--resource failed: expected a number for disk, got \"\""},
+        {{"--resource", "disk=1x"}, "--resource failed: expected a number for disk, got \"1x\""},
+        {{"--resource", "CPU=1"}, "--resource failed: CPU has an option of its own. Give --cpus N"},
+        {{"--resource", "GPU=1"}, "--resource failed: GPU has an option of its own. Give --gpus N"},
+        {{"--resource", "disk=-1"}, "reading --resource failed: disk: "},
+        {{"--labels", "zone"}, "reading --labels failed: "},
+        {{"--labels", "=a"}, "reading --labels failed: "},
+        {{"--store-faults", "5"},
+         "--store-faults failed: expected SEED,N, such as 5,100, got \"5\""},
+        {{"--store-faults", "x,2"}, "--store-faults failed: expected a number"},
+        {{"--store-faults", "5,x"}, "--store-faults failed: expected a number from 0 to 1000000"},
         {{"--store-faults",
           "0000000000000000000000000000000000000000000000000000000000000000000000,1"},
-         "--store-faults wants SEED,N"},
-        {{"--join", "tcp:head:1"}, "--join goes with --listen, and without --redis"},
+         "--store-faults failed: expected SEED,N"},
+        {{"--join", "tcp:head:1"}, "--join needs --listen HOST and excludes --redis"},
         {{"--gpu-bytes", "1000"}, "--gpu-bytes 1000 is not a multiple of 2097152 (2 MiB)"},
-        {{"--port", "1"}, "--port 1 goes with --listen HOST"},
-        {{"--redis", "redis://:secret@server"}, "--redis with a password is refused"},
+        {{"--port", "1"}, "--port 1 needs --listen HOST"},
+        {{"--redis", "redis://:secret@server"}, "reading --redis failed: it contains a password"},
         {{"--redis-file", "/nowhere/redis"}, "/nowhere/redis"},
-        {{"--name", "\x7f"}, "wanted 1 to 63 bytes of printable ASCII"},
+        {{"--name", "\x7f"}, "expected 1 to 63 bytes of printable ASCII, got 1 bytes"},
         {{"--name", ""}, "a value is missing after \"--name\""},
     };
 
@@ -403,7 +410,7 @@ static void each_complaint_says_what_is_wanted(void **state)
     }
     assert_non_null(
         strstr(COMPLAINT("--join", "tcp:head:1", "--listen", "host", "--redis", "redis://a:1"),
-               "without --redis"));
+               "excludes --redis"));
 }
 
 static void flags_and_texts_are_stored(void **state)

@@ -65,7 +65,8 @@ static void reserve_is_not_offered(void **state)
     options.gpu_reserve_bytes = 63 * MIB;
     assert_int_equal(cli_devices_prepare(&options), TDM_E_BUDGET);
     assert_string_equal(tdm_error_detail(),
-                        "a reserve of 63 MiB leaves nothing of a GPU of 64 MiB");
+                        "starting the node failed: a reserve of 63 MiB leaves nothing of a GPU of "
+                        "64 MiB. Give a smaller --gpu-reserve-bytes");
 }
 
 static void virtual_gpus_forget_the_real_ones_of_another_node(void **state)
@@ -90,7 +91,8 @@ static void more_gpus_than_there_are_share_them(void **state)
     options.gpu_bytes = 34 * MIB;
     assert_int_equal(cli_devices_prepare(&options), TDM_E_BUDGET);
     assert_string_equal(tdm_error_detail(),
-                        "3 GPUs of 34 MiB on 2 real ones: 2 share one of 64 MiB");
+                        "starting the node failed: 3 GPUs of 34 MiB do not fit on 2 real ones: 2 "
+                        "share one of 64 MiB. Give fewer --gpus or a smaller --gpu-bytes");
 }
 
 static void unknown_device_is_refused(void **state)

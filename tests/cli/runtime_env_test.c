@@ -27,20 +27,20 @@ static void wrong_environments_are_refused_with_their_reason(void **state)
         tdm_status status;
         const char *said;
     } wrong[] = {
-        {"{", TDM_E_INVAL, "--runtime-env-json is no JSON: line 1"},
-        {"[]", TDM_E_INVAL, "--runtime-env-json must be an object"},
+        {"{", TDM_E_INVAL, "reading --runtime-env-json failed: not valid JSON: line 1"},
+        {"[]", TDM_E_INVAL, "the JSON is not an object"},
         {"7", TDM_E_INVAL, "--runtime-env-json"},
         {"{\"pip\": []}", TDM_E_UNSUPPORTED, "the key \"pip\""},
         {"{\"env_vars\": {}, \"env_vars\": {}}", TDM_E_INVAL, "duplicate"},
-        {"{\"env_vars\": []}", TDM_E_INVAL, "env_vars of a runtime environment must be an object"},
+        {"{\"env_vars\": []}", TDM_E_INVAL, "env_vars is not an object"},
         {"{\"env_vars\": {\"A\": 1}}", TDM_E_INVAL, "\"A\" needs a text as its value"},
         {"{\"env_vars\": {\"A=B\": \"1\"}}", TDM_E_INVAL, "\"A=B\" needs"},
         {"{\"env_vars\": {\"\": \"1\"}}", TDM_E_INVAL, "\"\" needs"},
-        {"{\"working_dir\": 1}", TDM_E_INVAL,
-         "working_dir of a runtime environment must be a text"},
+        {"{\"working_dir\": 1}", TDM_E_INVAL, "working_dir is not a text"},
         {"{\"working_dir\": \"s3://a/b\"}", TDM_E_UNSUPPORTED, "does not fetch"},
-        {"{\"working_dir\": \"no/such/folder\"}", TDM_E_NOT_FOUND, "no/such/folder is no folder"},
-        {"{\"working_dir\": \"/dev/null\"}", TDM_E_NOT_FOUND, "/dev/null is no folder"},
+        {"{\"working_dir\": \"no/such/folder\"}", TDM_E_NOT_FOUND,
+         "no/such/folder is not a folder"},
+        {"{\"working_dir\": \"/dev/null\"}", TDM_E_NOT_FOUND, "/dev/null is not a folder"},
     };
 
     (void)state;
@@ -112,7 +112,7 @@ static void submission_id_must_be_text(void **state)
     assert_int_equal(
         cli_runtime_env_read(&(struct cli_runtime_env_options){.submission_id = "\xff"}, &env),
         TDM_E_INVAL);
-    assert_non_null(strstr(tdm_error_detail(), "is no UTF-8"));
+    assert_non_null(strstr(tdm_error_detail(), "is not UTF-8"));
     tdm__environment_clear(&env.environment);
 }
 

@@ -113,7 +113,7 @@ static void top_shows_running_calls(void **state)
     assert_non_null(strstr(said, "\nbusy   ALIVE  -        -"));
     assert_non_null(strstr(second, "\nbusy   ALIVE  0        0.0%"));
     assert_int_equal(tandem("top --every 0"), 2);
-    assert_non_null(strstr(said, "--every wants a number from 1 to 3600, not \"0\""));
+    assert_non_null(strstr(said, "--every: expected a number from 1 to 3600, got \"0\""));
     assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
 }
@@ -160,9 +160,9 @@ static void wrong_arguments_print_the_help_of_their_command(void **state)
     (void)state;
     /* The option must not be accepted without an effect. */
     assert_int_equal(tandem("list nodes --live"), 2);
-    assert_non_null(strstr(said, "--live goes with actors"));
+    assert_non_null(strstr(said, "--live applies to the list of actors"));
     assert_int_equal(tandem("list actors --each"), 2);
-    assert_non_null(strstr(said, "--each goes with calls"));
+    assert_non_null(strstr(said, "--each applies to the list of calls"));
     assert_int_equal(tandem("list actors --nonsense"), 2);
     assert_non_null(strstr(said, "see: tandem list --help\n"));
     assert_int_equal(tandem("list actors nodes"), 2);
@@ -194,7 +194,9 @@ static void daemon_that_cannot_start_says_why(void **state)
     assert_memory_equal(said, "tandemd: ", 9);
     /* If two options are wrong, the error names the one that can be checked without waiting. */
     assert_int_equal(tandem(TANDEMD "--redis redis://127.0.0.1:1"), 1);
-    assert_memory_equal(said, "tandemd: a node of a cluster needs TANDEM_TOKEN_FILE", 52);
+    assert_memory_equal(
+        said, "tandemd: starting the daemon failed: a node of a cluster needs TANDEM_TOKEN_FILE",
+        80);
 }
 
 /* Shell script that starts a daemon, ends it by the signal, and starts it again in the same
@@ -247,7 +249,7 @@ static void failed_output_is_reported(void **state)
 {
     (void)state;
     assert_int_equal(tandem("list nodes > /dev/full"), 1);
-    assert_non_null(strstr(said, "tandem: writing to stdout: No space left on device"));
+    assert_non_null(strstr(said, "tandem: writing to stdout failed: No space left on device"));
     assert_int_equal(tandem("list nodes --json | true"), 0);
     assert_string_equal(said, "");
 }

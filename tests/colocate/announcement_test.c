@@ -350,7 +350,7 @@ static void update_fails_without_the_gather(void **state)
         (void)unlink(broken_path);
         open_job(&ways[w], failpoint);
         assert_int_equal(tdm__controller_update(&controller), TDM_E_STATE);
-        if (strstr(tdm_error_detail(), "nothing of this update has come") == NULL) {
+        if (strstr(tdm_error_detail(), "no bucket of this update has arrived") == NULL) {
             fail_msg("%s: %s", ways[w].mode, tdm_error_detail());
         }
         assert_false(controller.update.committed);

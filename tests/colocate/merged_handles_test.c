@@ -192,7 +192,8 @@ static void changed_or_refused_part_names_its_writer(void **state)
     parts[2].bytes[256] ^= 1; /* The checksum of its first tensor. */
     assert_int_equal(tdm__merged_handles_decode(descriptions, WRITERS, accept_all, NULL, &merged),
                      TDM_E_CHECKSUM);
-    assert_non_null(strstr(tdm_error_detail(), "what trainer rank 4 described: handles"));
+    assert_non_null(
+        strstr(tdm_error_detail(), "what trainer rank 4 described: reading tensor handles"));
 }
 
 int main(void)

@@ -40,7 +40,7 @@ static void refuses(const char *header, size_t data_bytes, const char *detail)
     tdm_status status = parse(header, strlen(header), data_bytes, &file, &bytes);
 
     if (status != TDM_E_PROTOCOL || strstr(tdm_error_detail(), detail) == NULL ||
-        strncmp(tdm_error_detail(), "x.safetensors: ", 15) != 0) {
+        strncmp(tdm_error_detail(), "reading x.safetensors failed: ", 30) != 0) {
         fail_msg("%s: wanted \"%s\", got %s: %s", header, detail, tdm_strerror(status),
                  tdm_error_detail());
     }

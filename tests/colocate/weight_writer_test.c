@@ -61,7 +61,7 @@ static void flipped_byte_names_its_tensor(bool in_place)
     weight_writers_flip_bits(m, WEIGHT_WRITERS_GAP_BYTES + 5,
                              0x10); /* Chunks begin with the image. */
     assert_int_equal(weight_writers_stage(m, 0), TDM_E_CHECKSUM);
-    assert_told("what trainer rank 0 described: tensor embed: ");
+    assert_told("what trainer rank 0 described: verifying the slices failed: tensor embed: ");
     assert_int_equal(weight_writers_stage(m, 0), TDM_E_STATE);
     assert_int_equal(tdm__receiver_prepare_slices(world->receiver, &world->update), TDM_E_STATE);
     weight_writers_give_up(m);
@@ -81,7 +81,7 @@ static void what_has_not_come_is_not_voted_for(bool in_place)
     weight_writers_give_up(m);
     weight_writers_send(m, m->transfer_plan->chunks_count - 1);
     assert_int_equal(tdm__receiver_prepare_slices(world->receiver, &world->update), TDM_E_STATE);
-    assert_told(in_place ? "nothing of this update" : "bytes have come");
+    assert_told(in_place ? "no bucket of this update" : "bytes have arrived");
     assert_int_equal(tdm__receiver_flip_shadow(world->receiver, &world->update), TDM_E_STATE);
     weight_writers_give_up(m);
     weight_writers_close(m);

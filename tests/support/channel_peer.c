@@ -222,7 +222,7 @@ void peer_cut(struct channel_peer *peer)
 
         peer->actor_conn = NULL;
         tdm__conn_close(conn);
-        fail_held(peer); /* goes nowhere */
+        fail_held(peer); /* The peer drops the reply. */
     }
 }
 

@@ -12,7 +12,7 @@
 
 struct direct {
     struct tdm__broker_client base;
-    struct tdm__broker *broker; /* borrowed */
+    struct tdm__broker *broker; /* Broker that is called directly (borrowed). */
     struct tdm__tenant tenant;
 };
 

@@ -8,7 +8,7 @@
 
 struct faulty {
     struct tdm__comm base;
-    struct tdm__comm *inner; /* owned */
+    struct tdm__comm *inner; /* Communicator that does the work (owned). */
     uint64_t calls_count;
     uint64_t nth;
     void (*inject_fault)(void *arg);

@@ -10,7 +10,7 @@
 
 struct faulty {
     struct tdm__device base;
-    struct tdm__device *inner; /* owned */
+    struct tdm__device *inner; /* Device that does the work (owned). */
     uint64_t calls_count;      /* Number of calls since it was armed. */
     uint64_t nth;              /* Number of the call that fails; 0: no call fails. */
 };

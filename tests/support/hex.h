@@ -5,9 +5,11 @@
 
 #include <tandem/value.h>
 
-/* Fails the test unless `bytes` are those of `hex`, in which blanks mean nothing. */
+/* Fails the test unless `bytes` equal the bytes that `hex` describes. Blanks in `hex` are ignored.
+ */
 void hex_expect(struct tdm_bytes bytes, const char *hex);
-/* The bytes of `hex` in `room`; the test fails if they are more. */
+/* Decodes `hex` into `room`, which the caller owns, and returns the bytes. The test fails if they
+ * are more than `room_bytes`. */
 struct tdm_bytes hex_read(const char *hex, void *room, size_t room_bytes);
 
 #endif

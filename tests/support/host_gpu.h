@@ -16,8 +16,8 @@ struct host_gpu {
 };
 
 struct host_gpu *host_gpu_open(size_t capacity_bytes, bool faulty);
-/* Instead of both virtual devices, which nobody has used yet, the GPU that cuda_gpu_choose()
- * chose (tests/support/cuda_gpu.h). */
+/* Replaces both virtual devices by the GPU that cuda_gpu_choose() chose (tests/support/cuda_gpu.h).
+ * The virtual devices must not have been used yet. */
 void host_gpu_use_cuda(struct host_gpu *gpu);
 void host_gpu_close(struct host_gpu *gpu);
 size_t host_gpu_used_bytes(const struct host_gpu *gpu);

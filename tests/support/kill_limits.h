@@ -3,8 +3,9 @@
 #ifndef TDM_TESTS_SUPPORT_KILL_LIMITS_H
 #define TDM_TESTS_SUPPORT_KILL_LIMITS_H
 
-/* A node is taken over one grace after the end of its lease, by the clock that the store keeps. Its
- * processes must have ended by then. docs/lifetimes.md promises these limits. */
+/* A node is taken over one grace after the end of its lease, by the clock that the store keeps. The
+ * processes of the node must have ended before that time. docs/lifetimes.md promises these limits.
+ */
 enum {
     /* Milliseconds within which what other nodes may take over is killed after the end of the lease
      * by the clock of the node. */

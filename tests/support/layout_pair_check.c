@@ -176,7 +176,8 @@ static double e4m3_value(int code)
     return power == 0 ? ldexp(fraction, -6) : ldexp(1 + fraction, power - 7);
 }
 
-/* By looking at all of them: the nearest, of two as near the even one. */
+/* Returns the FP8 number (E4M3) nearest to `value`. It compares all of them, and chooses the even
+ * one of two that are equally near. */
 static uint8_t e4m3_reference(float value)
 {
     double size = fabs((double)value);

@@ -460,9 +460,9 @@ static void try_birth(struct lease_exploration *exploration, const struct lease_
     start_daemon(exploration, from, self);
 }
 
-/* The daemon of a dead node is started again. It is another node to the others, because each start
- * has an ID of its own; here it takes the place of the dead one, so it waits until no record of
- * that one is left, and the name's record names nobody then. */
+/* Starts the daemon of a dead node again. To the other nodes it is a new node, because each start
+ * has its own ID. In the simulator it takes the place of the dead node, so it waits until no record
+ * of the dead node is left and the record of the name names no node. */
 static void try_restart(struct lease_exploration *exploration, const struct lease_world *from,
                         uint32_t self)
 {
@@ -547,7 +547,7 @@ static void try_faults_of_store(struct lease_exploration *exploration,
         world.snapshot = (struct sim_store){.holder = 0};
         world.was_down = 1;
         for (uint32_t i = 0; i < SIM_NODES_MAX; i++) {
-            /* Requests that the old server has not carried out are lost with it. */
+            /* The requests that the old server did not carry out are lost with the server. */
             world.nodes[i].stale = LEASE_ASKS_NOTHING;
         }
         add(exploration, &world);

@@ -38,10 +38,11 @@ enum sim_phase {
 
 /* Where the daemon's request to the store is. */
 enum sim_message {
-    SIM_NO_MESSAGE,   /* There is none, or it was lost. */
-    SIM_REQUEST,      /* It is on its way to the store. */
-    SIM_REPLY_OK,     /* The reply is on its way: done. */
-    SIM_REPLY_REFUSED /* The reply is on its way: the store has no record of this node. */
+    SIM_NO_MESSAGE,   /* No message is in flight, or the message was lost. */
+    SIM_REQUEST,      /* The request is in flight to the store. */
+    SIM_REPLY_OK,     /* The reply is in flight, and says that the renewal was done. */
+    SIM_REPLY_REFUSED /* The reply is in flight, and says that the store has no record of this node.
+                       */
 };
 
 /* One node. Times are relative to the present. */
@@ -55,12 +56,13 @@ struct sim_node {
     int8_t sent_at;
     int8_t ends_at;
     uint8_t message; /* enum sim_message. */
-    uint8_t stale;   /* enum lease_request of a copy of an old request that is still under way. */
+    uint8_t stale;   /* Copy of an old request that is still in flight: enum lease_request. */
     uint8_t server;  /* Number of the store's server that the daemon knows. */
     uint8_t requests_are_cut; /* Whether no request of the node reaches the store. */
     uint8_t replies_are_cut;  /* Whether no reply of the store reaches the node. */
     uint8_t has_process;      /* Whether a process of this node has the name. */
-    /* Ticks since the store carried out the last renewal: all, and those that may count. */
+    /* Ticks since the store carried out the last renewal: `passed` counts all of them, and
+     * `counted` the ones that may count against the lease. */
     uint8_t passed;
     uint8_t counted;
 };
@@ -100,7 +102,8 @@ enum lease_mutation {
     LONE_NODE_HAS_NO_LIMIT,
     SUPERVISOR_DOES_NOT_FENCE,
     JOIN_DOES_NOT_ADVANCE_THE_CLOCK,
-    RESTARTED_DAEMON_STARTS_ITS_ACTORS, /* Without a commit, as if the name were still its own. */
+    RESTARTED_DAEMON_STARTS_ITS_ACTORS, /* The daemon starts its actors without a commit, as if it
+                                           still owned the name. */
     GRACE_IS_SHORTER_THAN_A_KILL,
     LEASE_MUTATIONS_COUNT
 };

@@ -66,7 +66,8 @@ enum worker { NO_WORKER, FORKED, CONSTRUCTED, FAILED };
 enum place { NOWHERE, HERE, ELSEWHERE };
 enum guest { NO_GUEST, START_SENT, RUNNING, GONE };
 
-/* All that is true outside of the machine.  It is its own key: no byte of it is padding. */
+/* The state of everything outside of the state machine. The explorer uses its bytes as the key of
+ * the state, so the structure has no padding. */
 struct lifecycle_simulator {
     struct actor_lifecycle actor;
     uint8_t worker;       /* enum worker */
@@ -77,13 +78,13 @@ struct lifecycle_simulator {
     uint8_t is_reserving;
     uint8_t place;     /* Where the store holds resources: enum place. */
     uint8_t is_owed;   /* This daemon has to release what the store holds. */
-    uint8_t releasing; /* Releases under way. */
+    uint8_t releasing; /* Number of releases in flight. */
     uint8_t is_finding;
     uint8_t is_rewriting;
     uint8_t guest;       /* State of the actor on the other node: enum guest. */
     uint8_t is_starting; /* The other daemon owes a reply to the start. */
     uint8_t is_ending;   /* The other daemon owes a reply to the end. */
-    uint8_t is_reported; /* The other daemon's report of the end is under way. */
+    uint8_t is_reported; /* The other daemon's report of the end is in flight. */
     uint8_t other_is_lost;
     uint8_t awaits_creator_arguments;
     uint8_t must_not_start; /* The actor was ended for good. */

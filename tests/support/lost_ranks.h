@@ -9,7 +9,7 @@
 
 struct lost_ranks {
     const struct comm_suite_maker *maker;
-    int control_comm; /* of three */
+    int control_comm; /* Descriptor at which the three ranks find each other. */
     int64_t timeout_ms;
 };
 
@@ -18,7 +18,7 @@ enum {
     LOST_RANKS_SAW_DEATH = 11,
     LOST_RANKS_SAW_TIMEOUT,
     LOST_RANKS_SAW_OTHER,
-    LOST_RANKS_SAW_NO_NAME, /* that failure did not speak of rank 1 */
+    LOST_RANKS_SAW_NO_NAME, /* The failure did not name rank 1. */
     LOST_RANKS_LATE
 };
 

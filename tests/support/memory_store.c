@@ -19,7 +19,7 @@
  * no lost reply, and a commit through the interface needs no number. */
 
 struct entry {
-    char *key;  /* owned */
+    char *key;  /* Key of the record (owned). */
     char *data; /* The value (owned); NULL if there is none. */
     size_t size_bytes;
     uint64_t version;
@@ -41,7 +41,7 @@ struct writer {
     char name[TDM__ID_TEXT_BYTES];
     uint64_t session;
     uint64_t lowest;
-    struct outcome *outcomes; /* owned */
+    struct outcome *outcomes; /* Array of the outcomes of commits (owned). */
     uint32_t outcomes_count;
 };
 
@@ -54,7 +54,7 @@ struct memory_store {
     uint32_t capacity;
     uint64_t last_version;
     LIST_HEAD(, writer) writers;
-    /* For each of `families` a version from which on no record of it was removed. */
+    /* For each element of `families`, a version since which no record of the family was removed. */
     uint64_t removed[2];
     uint64_t members_epoch;
     uint64_t generation;

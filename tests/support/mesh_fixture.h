@@ -15,8 +15,10 @@ void mesh_fixture_end(struct tdm__rpc *rpc);
 tdm_status mesh_fixture_listen(uint32_t rank, uint32_t ranks_count, int64_t timeout_ms,
                                const uint8_t *token, struct tdm__mesh **mesh_out);
 
-/* Where the ranks of a group, processes or threads, find each other: a descriptor; and what each
- * of them opens there: a communicator over TCP, with pieces of a slot. */
+/* The function mesh_fixture_meeting() returns a descriptor at which the ranks of a group, processes
+ * or threads, find each other. Each rank opens a TCP communicator there by mesh_fixture_open(),
+ * which blocks for at most `timeout_ms` milliseconds. Messages are cut into pieces of `slot_bytes`.
+ */
 int mesh_fixture_meeting(uint32_t ranks_count, size_t slot_bytes);
 tdm_status mesh_fixture_open(int fd, uint32_t rank, int64_t timeout_ms,
                              struct tdm__comm **comm_out);

@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 /* Returns the number of open descriptors of this process whose target (as in /proc/self/fd, such as
- * "/tmp/file (deleted)" or "socket:[5]") contains `part`; all of them for "". */
+ * "/tmp/file (deleted)" or "socket:[5]") contains `part`. An empty `part` counts all descriptors.
+ */
 uint32_t open_files_count(const char *part);
 
 #endif

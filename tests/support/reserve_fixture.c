@@ -21,7 +21,7 @@
 enum { PATIENCE = 30000, WRITES_MAX = 10000 };
 
 static const struct tdm__store_ops *memory_ops;
-static struct tdm__store_ops lasting_ops; /* the same, but nothing vanishes by itself */
+static struct tdm__store_ops lasting_ops; /* The same store, but no record vanishes by itself. */
 
 /* Records of a node that joins again before the next commit (owned); NULL if none does. */
 static struct tdm__store_records *returning;
@@ -463,7 +463,7 @@ tdm_status reserve_fixture_ungroup(struct reserve_fixture *world, const struct t
 {
     struct tdm__placement_group_record group = world->group;
 
-    group.id = *id; /* with the name of the last one, which no other has */
+    group.id = *id; /* No other group has the ID of the last one. */
     return wait_for(world,
                     tdm__placement_group_release(world->store, &group,
                                                  tdm__deadline_after(PATIENCE), on_done, world));

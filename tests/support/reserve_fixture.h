@@ -67,8 +67,8 @@ tdm_status reserve_fixture_reconcile(struct reserve_fixture *world,
                                      const struct tdm__store_view *view);
 /* Returns the generation in which the node has settled, according to its record free/ID. */
 uint64_t reserve_fixture_generation(struct reserve_fixture *world, const struct tdm__id *node);
-/* Returns a version that is higher than those of all records: the store's generation if it loses
- * changes now. */
+/* Returns a version that is higher than the version of every record. It is the store's generation
+ * if the store loses changes now. */
 uint64_t reserve_fixture_new_generation(struct reserve_fixture *world);
 tdm_status reserve_fixture_settle(struct reserve_fixture *world, const struct tdm__id *node,
                                   uint64_t generation, bool with_names);

@@ -61,7 +61,7 @@ struct lesson {
     char model[64];
     struct tdm_weights_tensor tensors[SCHEME_TENSORS];
     uint32_t tensors_count;
-    uint32_t which[SCHEME_TENSORS]; /* of the world's tensors */
+    uint32_t which[SCHEME_TENSORS]; /* Indexes into the tensors of the fixture. */
     tdm_weights_receiver *receiver;
     tdm_weights_sender *relay;
     int connected;
@@ -91,7 +91,8 @@ static void on_version(void *arg, uint64_t version)
     lesson->told_last = version;
 }
 
-/* In another order than the sender's; with PUPIL_PARTIAL only two of them. */
+/* Lists the receiver's tensors in another order than the sender does; with PUPIL_PARTIAL it lists
+ * two tensors only. */
 static void list_tensors(struct lesson *lesson, uint64_t flags, uint32_t shards_count)
 {
     lesson->tensors_count = (flags & PUPIL_PARTIAL) != 0 ? 2 : SCHEME_TENSORS;

@@ -47,7 +47,7 @@ void state_explorer_fini(struct state_explorer *walk)
 
 static uint32_t hash(const uint8_t *bytes, size_t size_bytes)
 {
-    uint64_t sum = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    uint64_t sum = UINT64_C(0xcbf29ce484222325); /* Offset basis of the hash FNV-1a. */
 
     for (size_t i = 0; i < size_bytes; i++) {
         sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);

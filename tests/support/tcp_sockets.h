@@ -6,13 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns the number of connected TCP sockets of this process. Fails the test if the kernel would
- * not end one of them about ten seconds after its other machine is gone: with bytes under way, and,
- * if `sends_probes`, without. Without `sends_probes` it fails if one sends probes, which a
- * connection within a machine must not (tdm__socket_limit_probes). */
+/* Returns the number of connected TCP sockets of this process. The test fails unless the kernel
+ * ends each connection about ten seconds after the other machine is lost. This applies to
+ * connections with bytes in flight, and with `sends_probes` also to idle ones. Without
+ * `sends_probes` the test fails if a socket sends probes, because a connection within a machine
+ * must not send any (tdm__socket_limit_probes). */
 uint32_t tcp_sockets_check(bool sends_probes);
-/* Returns a port at 127.0.0.1 that nobody uses now. It is below those that the kernel gives to
- * sockets of other tests, which could take it before the test does. */
+/* Returns a free port at 127.0.0.1. The port is below the range from which the kernel chooses ports
+ * for the sockets of other tests, so that no other test takes it first. */
 uint16_t tcp_sockets_free_port(void);
 
 #endif

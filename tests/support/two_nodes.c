@@ -104,7 +104,7 @@ tdm_runtime *two_nodes_join(struct two_nodes *nodes)
     tdm_runtime *runtime = NULL;
 
     if (getenv("TANDEM_WORKER") != NULL) {
-        (void)tdm_runtime_start(NULL, &runtime); /* never returns */
+        (void)tdm_runtime_start(NULL, &runtime); /* The call never returns. */
         _exit(1);
     }
     actor_fixture_prepare();

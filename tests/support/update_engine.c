@@ -251,7 +251,7 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
         return false;
     }
     if (limits->way != UPDATE_BY_NAME && (member->resume_log_open || hash != call->hash)) {
-        return false; /* The bytes here differ from those that were sent. */
+        return false; /* The bytes of the member differ from the bytes that were sent. */
     }
     tdm__replay_guard_vote(&guard);
     set_guard(member, &guard);
@@ -465,7 +465,7 @@ void update_engine_goes_on(struct update_scene *scene, uint8_t index, bool heard
     tdm_status status = ask(scene, index);
 
     if (!heard) {
-        return; /* asks again */
+        return; /* The member asks again later. */
     }
     switch ((enum update_member_todo)member->todo) {
     case MEMBER_VOTES:

@@ -87,7 +87,8 @@ bool update_ends_old_members(struct update_scene *scene)
     return true;
 }
 
-/* Where members ask for themselves, they may have heard what their source has not. */
+/* Returns whether members may know an outcome that their source does not know, because they ask the
+ * store themselves. */
 static bool is_in_doubt(const struct update_scene *scene)
 {
     const struct update_driver *driver = &scene->world->driver;
@@ -132,8 +133,8 @@ static tdm_status ask(struct update_scene *scene, const struct update_restore *r
     return update_ask(scene, &request);
 }
 
-/* Those that live, and of a version that all serve those that serve it; else the last of them
- * that died. */
+/* Lists one incarnation of each member: the live one, which for a settled version must also serve
+ * the version. Otherwise it lists the last incarnation before that one, and marks it as dead. */
 static void list_members(const struct update_scene *scene, struct update_restore *restore)
 {
     const struct update_driver *driver = &scene->world->driver;

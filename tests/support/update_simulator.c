@@ -299,7 +299,8 @@ static void end_member(struct update_simulator *world, uint8_t who)
     world->members[who] = (struct update_member){.incarnation = world->members[who].incarnation};
 }
 
-/* Calls go to an incarnation: what was under way to the one before is lost. */
+/* Starts a new incarnation of a member. A call is sent to one incarnation, so calls in flight to
+ * the previous incarnation are lost. */
 static void start_member(struct update_simulator *world, uint8_t who)
 {
     world->members[who].alive = 1;

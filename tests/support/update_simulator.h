@@ -65,7 +65,7 @@ enum update_bug {
     UPDATE_BUG_BASE_AFTER_ABORT,
     /* A member that copies a peer's weights over what it has staged keeps its resume log. */
     UPDATE_BUG_PULL_KEEPS_LOG,
-    /* After an update that overwrites was aborted, the job goes on with the version before. */
+    /* After an overwriting update is aborted, the job continues with the previous version. */
     UPDATE_BUG_GOES_ON_WITHOUT_BASE
 };
 

@@ -226,7 +226,7 @@ static void act(struct update_scene *scene, enum tdm__phase_action action)
     case TDM__PHASE_DO_PAUSE_ENGINES:
         call_engines(scene, UPDATE_PAUSE);
         break;
-    case TDM__PHASE_DO_RESUME_TRAINER: /* its turn is of no interest here */
+    case TDM__PHASE_DO_RESUME_TRAINER: /* The simulator does not model the trainer's turn. */
         feed(scene, TDM__PHASE_TRAINER_RESUMED);
         break;
     case TDM__PHASE_DO_TRAIN:
@@ -507,7 +507,7 @@ void update_driver_starts(struct update_scene *scene)
         return; /* The next driver finds only its own members. */
     }
     if (world->record.id == 0) {
-        /* This is a run of its own, with versions above those of other runs. */
+        /* This run has versions that are higher than the versions of other runs. */
         world->version_told = 0;
     }
     if (scene->limits->bug == UPDATE_BUG_NUMBER_IN_MEMORY) {

@@ -15,7 +15,7 @@ enum { WORLD_TENSORS = 6, WORLD_RANKS = 2, WORLD_MODEL_BYTES_MAX = 1 << 16 };
 
 /* An engine that keeps the whole model, tensor after tensor as in `truth`. */
 struct world_engine {
-    const struct weight_fixture *world; /* borrowed */
+    const struct weight_fixture *world; /* Fixture that the engine belongs to (borrowed). */
     uint32_t begins;
     uint32_t loads;
     uint32_t completes;
@@ -58,7 +58,7 @@ int weight_fixture_everywhere(int (*run)(const char *device));
 bool weight_fixture_is_cuda(void);
 
 struct weight_fixture *weight_fixture_open(const char *test, enum tdm__verify verify);
-/* Gives the engine a receiver that loads new weights over those that are served. */
+/* Gives the engine a receiver that loads new weights over the served weights. */
 void weight_fixture_overwrite(struct weight_fixture *world);
 /* Closes the fixture and checks that nothing is left on the GPU. */
 void weight_fixture_close(struct weight_fixture *world);

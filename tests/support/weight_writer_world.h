@@ -67,7 +67,8 @@ tdm_status weight_writers_stage(struct weight_writers *m, uint32_t chunk);
 /* Does the same with the bytes at `source`; NULL if they are where the ranks wrote them. */
 tdm_status weight_writers_stage_arrival(struct weight_writers *m, uint32_t chunk,
                                         const char *source, size_t source_bytes);
-/* Stages the chunk from a copy of the bucket, as if it had been sent. Not for in_place. */
+/* Stages the chunk from a copy of the bucket, as if the bucket had been sent. Must not be called
+ * for in_place. */
 tdm_status weight_writers_stage_received(struct weight_writers *m, uint32_t chunk);
 /* Sends the chunks 0 … chunks_count - 1 of the current update. */
 void weight_writers_send(struct weight_writers *m, uint32_t chunks_count);

@@ -39,7 +39,7 @@ _ASYNCHRONOUS_CONCURRENCY = 1000
 
 
 class _State:
-    """What this worker is."""
+    """Describes the worker that this process is."""
     instance = None       # The user's object; None in a worker of functions.
     class_name = ""
     methods = {}          # Options of the methods, for get_actor().

@@ -35,7 +35,7 @@ own_group_captures = False  # Whether actors that this actor creates are in that
 
 
 class ClientContext(dict):
-    """What init() returns: a dict with the attributes of Ray's context."""
+    """The result of init(): a dict with the attributes of Ray's context."""
 
     def __init__(self, info):
         super().__init__(node_id=info["node_id"], node_ip_address=node_ip_address(), address=info["address"],

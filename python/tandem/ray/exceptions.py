@@ -121,7 +121,7 @@ class ActorDiedError(RayActorError):
 
     @property
     def actor_init_failed(self):
-        """Whether the constructor of the actor failed."""
+        """Return whether the constructor of the actor failed."""
         return "its constructor" in self.error_msg
 
 

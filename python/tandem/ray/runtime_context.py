@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program can ask about the process that it runs in."""
+"""The runtime context, by which a program asks about the process that it runs in."""
 import os
 
 from tandem import _tandem
@@ -7,7 +7,7 @@ from tandem.ray import _runtime
 
 
 class RuntimeContext:
-    """What get_runtime_context() returns."""
+    """The result of get_runtime_context()."""
 
     def __init__(self):
         self._info = _tandem.describe()
@@ -114,7 +114,7 @@ class RuntimeContext:
 
     @property
     def was_current_actor_reconstructed(self):
-        """Whether the actor of this process has been restarted."""
+        """Return whether the actor of this process has been restarted."""
         return self._info["restarts"] > 0
 
     @property

@@ -20,7 +20,7 @@ def total_resources_per_node():
 
 
 class _State:
-    """What ray._private.state.state offers."""
+    """The methods of ray._private.state.state that Tandem offers."""
 
     def placement_group_table(self, placement_group_id=None):
         from tandem.ray.util.placement_group import placement_group_table

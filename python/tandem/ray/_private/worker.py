@@ -6,7 +6,7 @@ from tandem import _tandem
 
 
 class _Worker:
-    """What ray._private.worker.global_worker offers."""
+    """The attributes of ray._private.worker.global_worker that Tandem offers."""
 
     @property
     def connected(self):

@@ -75,7 +75,7 @@ class PlacementGroup:
 
     @property
     def is_empty(self):
-        """Whether this is a handle to no group."""
+        """Return whether this handle names no group."""
         return self.id.is_nil()
 
     @property

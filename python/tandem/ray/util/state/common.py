@@ -5,7 +5,7 @@ import dataclasses
 
 @dataclasses.dataclass
 class ActorState:
-    """What is known of an actor. Its fields are attributes, and keys as those of a dictionary."""
+    """The state of an actor. Its fields can be read as attributes, and by keys as in a dictionary."""
 
     actor_id: str
     class_name: str
