@@ -431,10 +431,10 @@ static void unresponsive_actor_is_killed(void **state)
     int64_t pid = life.pid;
 
     (void)state;
-    assert_int_equal(kill((pid_t)pid, SIGSTOP), 0);
+    assert_true(stop_process(pid, TEST_TIMEOUT_MS));
     assert_int_equal(fate(&life), TDM_OK); /* The reply comes from the next worker. */
     assert_int_equal(life.incarnation, 1);
-    assert_int_equal(kill((pid_t)life.pid, SIGSTOP), 0);
+    assert_true(stop_process(life.pid, TEST_TIMEOUT_MS));
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "it had not answered for 1500 ms"));
     tdm_actor_destroy(actor);

@@ -490,6 +490,59 @@ tdm_status actor_fixture_call(tdm_actor *actor, const char *method, const char *
     return status;
 }
 
+/* Returns true if the thread with this directory in /proc has stopped. */
+static int is_thread_stopped(int64_t pid, const char *thread)
+{
+    char path[64];
+    char text[512] = "";
+    const char *state;
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "/proc/%lld/task/%.20s/stat", (long long)pid, thread);
+    file = fopen(path, "r");
+    if (file == NULL) {
+        return 1; /* The thread has ended. */
+    }
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    (void)fclose(file);
+    state = strrchr(text, ')'); /* The name before it may have any characters. */
+    return state != NULL && state[1] == ' ' && state[2] == 'T';
+}
+
+/* Returns true if all threads of the process have stopped. */
+static int is_process_stopped(int64_t pid)
+{
+    const struct dirent *entry;
+    char path[64];
+    int stopped = 1;
+    DIR *threads;
+
+    (void)snprintf(path, sizeof(path), "/proc/%lld/task", (long long)pid);
+    threads = opendir(path);
+    if (threads == NULL) {
+        return 0;
+    }
+    while (stopped && (entry = readdir(threads)) != NULL) {
+        stopped = entry->d_name[0] == '.' || is_thread_stopped(pid, entry->d_name);
+    }
+    (void)closedir(threads);
+    return stopped;
+}
+
+int stop_process(int64_t pid, int64_t timeout_ms)
+{
+    if (kill((pid_t)pid, SIGSTOP) < 0) {
+        return 0;
+    }
+    for (int64_t waited_ms = 0; waited_ms <= timeout_ms; waited_ms++) {
+        if (is_process_stopped(pid)) {
+            return 1;
+        }
+        (void)poll(NULL, 0, 1);
+    }
+    return 0;
+}
+
 int wait_process_exit(int64_t pid, int64_t timeout_ms)
 {
     for (int64_t waited_ms = 0; waited_ms <= timeout_ms; waited_ms += 5) {

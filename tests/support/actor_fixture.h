@@ -29,6 +29,9 @@ void actor_fixture_call_text(tdm_actor *actor, const char *method, const char *a
 tdm_status actor_fixture_call(tdm_actor *actor, const char *method, const char *argument);
 /* Waits until no process has the PID. Returns 1 if that happened in time. */
 int wait_process_exit(int64_t pid, int64_t timeout_ms);
+/* Sends SIGSTOP and waits until all threads of the process have stopped: kill(2) returns before,
+ * and a thread on another processor may still answer. Returns 1 if that happened in time. */
+int stop_process(int64_t pid, int64_t timeout_ms);
 
 /* Does nothing; a call links the class "tester" into a program. */
 void actor_fixture_link_tester(void);

@@ -241,7 +241,7 @@ static void unresponsive_actor_is_killed(void **state)
     int64_t pid = stage_pid(actor);
 
     (void)state;
-    assert_int_equal(kill((pid_t)pid, SIGSTOP), 0);
+    assert_true(stop_process(pid, TEST_TIMEOUT_MS));
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
     stage_detail_has("had not answered for");
     assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
