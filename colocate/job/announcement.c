@@ -74,8 +74,9 @@ static tdm_status call_engines(struct trainer *trainer)
         struct tdm__served_engine *engine = &trainer->engines.items[i];
 
         if (can_call && engine->takes_part) {
-            tdm__first_failure_note(&failure,
-                                    call_engine(trainer, engine, tdm_writer_bytes(writer)));
+            tdm__first_failure_note(
+                &failure, tdm__served_engine_called(
+                              engine, call_engine(trainer, engine, tdm_writer_bytes(writer))));
         }
     }
     tdm_writer_destroy(writer);
@@ -161,7 +162,9 @@ tdm_status tdm__announcement_await(struct trainer *trainer)
             continue;
         }
         tdm__first_failure_note(
-            &failure, tdm_get_value(engine->announced, trainer->rank.timeout_ms, &nothing));
+            &failure,
+            tdm__served_engine_called(
+                engine, tdm_get_value(engine->announced, trainer->rank.timeout_ms, &nothing)));
         tdm__failpoint_hit("trainer.announced");
         tdm_ref_release(engine->announced);
         engine->announced = NULL;

@@ -134,3 +134,11 @@ void tdm__served_engines_fini(struct tdm__served_engines *engines)
     free(engines->items);
     *engines = (struct tdm__served_engines){.items = NULL};
 }
+
+tdm_status tdm__served_engine_called(const struct tdm__served_engine *engine, tdm_status status)
+{
+    return status == TDM_E_ACTOR_UNAVAILABLE
+               ? tdm__fail(TDM_E_ABORTED, "trainers do not reach engine %u: %s", engine->number,
+                           tdm_error_detail())
+               : status;
+}

@@ -57,4 +57,10 @@ void tdm__served_engines_detach(struct tdm__served_engines *engines);
 /* Releases everything. */
 void tdm__served_engines_fini(struct tdm__served_engines *engines);
 
+/* Returns the status of a call to the engine, of which this thread has the error detail.
+ * TDM_E_ACTOR_UNAVAILABLE becomes TDM_E_ABORTED, with the engine's number: a trainer rank that
+ * returned it would count as unreachable itself, and the job would restart. So the update is tried
+ * again, and the engine is left out if its transfer pairs cannot be opened then. */
+tdm_status tdm__served_engine_called(const struct tdm__served_engine *engine, tdm_status status);
+
 #endif

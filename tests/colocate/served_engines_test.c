@@ -1,6 +1,7 @@
 /* served_engines_test.c - what a trainer rank keeps of the engines of its gather group. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/served_engines.h"
+#include "runtime/error.h"
 #include "runtime/messages/messages.h"
 
 #include <setjmp.h>
@@ -101,12 +102,30 @@ static void each_rank_of_an_engine_has_a_pair_of_its_own(void **state)
     tdm__served_engines_fini(&engines);
 }
 
+static void engine_out_of_reach_aborts_the_update_and_is_named(void **state)
+{
+    const struct tdm__served_engine engine = {.number = 3};
+
+    (void)state;
+    TRY(tdm__served_engine_called(&engine, TDM_OK));
+    assert_int_equal(tdm__served_engine_called(
+                         &engine, tdm__fail(TDM_E_ACTOR_UNAVAILABLE, "node n2 does not reply")),
+                     TDM_E_ABORTED);
+    assert_string_equal(tdm_error_detail(),
+                        "trainers do not reach engine 3: node n2 does not reply");
+    assert_int_equal(
+        tdm__served_engine_called(&engine, tdm__fail(TDM_E_ACTOR_DIED, "engine 3 died")),
+        TDM_E_ACTOR_DIED);
+    assert_string_equal(tdm_error_detail(), "engine 3 died");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_engines_of_the_group_take_part),
         cmocka_unit_test(engine_is_known_after_its_pair_was_opened),
         cmocka_unit_test(each_rank_of_an_engine_has_a_pair_of_its_own),
+        cmocka_unit_test(engine_out_of_reach_aborts_the_update_and_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
