@@ -5,9 +5,9 @@
 
 #include "colocate/comm/comm.h"
 
-/* One step of an exchange through staging memory, which has room for `part_bytes` bytes of each
- * rank in both directions. A step moves up to so many bytes of each part. All of it is about the
- * rank that has computed it; the bytes for the rank itself are 0. */
+/* One step of an exchange through staging memory, as the calling rank sees it. The memory has space
+ * for `part_bytes` bytes for each rank in both directions, and a step moves at most that number of
+ * bytes of each part. The numbers of bytes for the calling rank itself are 0. */
 struct tdm__exchange_step {
     size_t offsets[TDM_COLLECTIVE_RANKS_MAX];       /* Offset of each rank's part in the memory. */
     size_t send_bytes[TDM_COLLECTIVE_RANKS_MAX];    /* Bytes for each rank in this step. */

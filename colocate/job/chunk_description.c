@@ -1,10 +1,10 @@
 /* chunk_description.c - describes what a trainer rank has written of a chunk. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank writes parts of many images. What it has written for an engine of its own gather group it
- * describes for the gather of that group, with what the library attaches to the images that this
- * rank serves. What it has written for other engines it tells all ranks when they agree on the
- * chunk. Whole tensors are sent within a gather group only. All functions run on the actor's method
- * thread. */
+/* A rank writes parts of many images. The parts for engines of its own gather group are described
+ * in the gather of that group. The description includes what the library attaches to the images
+ * that this rank serves. The parts for other engines are described to all ranks when they agree on
+ * the chunk. Whole tensors are sent within a gather group only. All functions run on the actor's
+ * method thread. */
 #include "colocate/job/chunk_description.h"
 
 #include "colocate/job/trainer_agreement.h"

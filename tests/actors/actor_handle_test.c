@@ -46,7 +46,7 @@ static tdm_actor *handle(bool counted)
 {
     tdm_actor *actor = NULL;
 
-    peer.channel->holders_count++; /* tdm__handle_create() takes it over. */
+    peer.channel->holders_count++; /* The handle owns this count. */
     TRY(tdm__handle_create(peer.channel, counted, &actor));
     return actor;
 }

@@ -81,7 +81,8 @@ static struct tdm__private_node *start(const struct tdm_runtime_options *options
     return node;
 }
 
-/* Reads a file that the script wrote, without the last line feed; "" if there is none. */
+/* Returns the text of a file that the script wrote, without its last newline. Returns "" if the
+ * file is not there. */
 static const char *contents(const char *path)
 {
     static char text[1024];
