@@ -3,22 +3,28 @@
 /* The cache is the directory "content" of a node's directory, with mode 0700, so that only
  * processes of the node's user reach it. It has one directory for each content hash:
  *
- *   content/HASH/lock         empty; its flock(2) guards the other names
+ *   content/HASH/lock         empty; its flock(2) keeps the directory
+ *   content/HASH/writer       empty; its flock(2) is held by the process that writes contents
  *   content/HASH/NAME         a file, with the name of the original
  *   content/HASH/modules/...  or a module archive, unpacked
  *   content/PID.removed       a directory that is being removed
  *
- * A process that uses contents has the lock shared, as long as it lives; one that puts or removes
- * them has it exclusively. Contents appear under their name by rename(2), complete. A process that
- * was killed while it wrote leaves a temporary name, which the next writer removes. A directory is
- * renamed before it is removed. Who waited for its lock meanwhile finds that the lock is no longer
- * at its path, and begins again.
+ * A process that uses contents has "lock" shared, as long as it lives; one that removes the
+ * directory has it exclusively. One that puts contents into the directory has "writer" exclusively
+ * as well, only until they are there. It does not wait for processes that use the contents already,
+ * because these may live as long as the job.
+ *
+ * Contents appear under their name by rename(2), complete. A process that was killed while it wrote
+ * leaves a temporary name, which the next writer removes. A directory is renamed before it is
+ * removed. Who waited for its lock meanwhile finds that the lock is no longer at its path, and
+ * begins again.
  *
  * The hash is computed each time that contents are taken from the cache. An unpacked archive is
  * packed again for this; what Python compiles in it is left out. There is no state in memory. */
 #include "colocate/job/content_cache.h"
 
 #include "colocate/job/module_archive.h"
+#include "runtime/clock.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -26,6 +32,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +43,15 @@
 /* Names in the node's directory and in the directory of one hash. */
 #define CACHE_NAME   "content"
 #define LOCK_NAME    "lock"
+#define WRITER_NAME  "writer"
 #define MODULES_NAME "modules"
 #define NEW_MODULES  "modules.new"
 /* Longest name of a file in the cache; most attempts to lock a directory that others remove; most
  * directories that one call considers for removal. */
 enum { NAME_BYTES_MAX = 128, LOCK_TRIES = 100, REMOVED_MAX = 1024 };
+/* Longest time in milliseconds to wait for a lock, which is longer than a writer may take to fetch
+ * contents; time between two attempts. */
+enum { LOCK_MS = 150000, LOCK_INTERVAL_MS = 2 };
 
 /* ---- checking ---------------------------------------------------------------------------- */
 
@@ -100,13 +111,20 @@ static tdm_status check_fetched(const struct tdm__cache_request *request, struct
 
 /* ---- the directory of one hash ----------------------------------------------------------- */
 
-/* The directory of one hash while it is locked. */
+/* The directory of one hash. */
 struct slot {
     char directory[TDM__PATH_BYTES]; /* Path of the directory. */
     char lock[TDM__PATH_BYTES];      /* Path of its lock. */
+    char writer[TDM__PATH_BYTES];    /* Path of the lock of the process that writes. */
     char path[TDM__PATH_BYTES];      /* Path of the file or of the folder of modules. */
     int lock_fd;                     /* Descriptor of the lock; -1 if it is not open. */
 };
+
+/* Returns true for the names of the two locks. */
+static bool is_lock_name(const char *name)
+{
+    return strcmp(name, LOCK_NAME) == 0 || strcmp(name, WRITER_NAME) == 0;
+}
 
 /* Returns the name of a file in the cache: the last part of its path, so that messages of linkers
  * and debuggers are readable. */
@@ -114,9 +132,10 @@ static const char *file_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash == NULL ? path : slash + 1;
-    bool is_reserved = name[0] == '\0' || name[0] == '.' || strcmp(name, LOCK_NAME) == 0;
 
-    return is_reserved || strlen(name) > NAME_BYTES_MAX ? "file" : name;
+    return name[0] == '\0' || name[0] == '.' || is_lock_name(name) || strlen(name) > NAME_BYTES_MAX
+               ? "file"
+               : name;
 }
 
 /* Writes the paths of a slot. */
@@ -128,6 +147,7 @@ static tdm_status slot_init(struct slot *slot, const struct tdm__cache_request *
     slot->lock_fd = -1;
     TDM_TRY(tdm__path_join(cache, tdm__content_hash_text(&request->hash, text), slot->directory));
     TDM_TRY(tdm__path_join(slot->directory, LOCK_NAME, slot->lock));
+    TDM_TRY(tdm__path_join(slot->directory, WRITER_NAME, slot->writer));
     return tdm__path_join(
         slot->directory, request->is_archive ? MODULES_NAME : file_name(request->path), slot->path);
 }
@@ -142,13 +162,22 @@ static bool slot_lock_is_current(const struct slot *slot)
            opened.st_dev == present.st_dev && opened.st_ino == present.st_ino;
 }
 
-/* Acquires the lock that is open. Blocks. */
-static tdm_status slot_flock(const struct slot *slot, int how)
+/* Acquires the lock of an open file in the way `how`. Blocks, at most LOCK_MS. */
+static tdm_status acquire(int fd, const char *path, int how)
 {
-    while (flock(slot->lock_fd, how) != 0) {
-        if (errno != EINTR) {
-            return tdm__fail_errno(errno, "flock %s", slot->lock);
+    int64_t deadline_ms = tdm__deadline_after(LOCK_MS);
+
+    while (flock(fd, how | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            return tdm__fail_errno(errno, "flock %s", path);
         }
+        if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
+            return tdm__fail(TDM_E_TIMEOUT,
+                             "another process has had the lock %s for %d s. If it is stopped, "
+                             "continue or end it; `fuser %s` gives its pid",
+                             path, LOCK_MS / 1000, path);
+        }
+        (void)poll(NULL, 0, LOCK_INTERVAL_MS);
     }
     return TDM_OK;
 }
@@ -162,8 +191,8 @@ static void slot_unlock(struct slot *slot)
     slot->lock_fd = -1;
 }
 
-/* Creates the directory unless it exists, and locks it in the way `how`. Blocks. */
-static tdm_status slot_lock(struct slot *slot, int how)
+/* Creates the directory unless it exists, and locks it shared. Blocks. */
+static tdm_status slot_lock(struct slot *slot)
 {
     for (int i = 0; i < LOCK_TRIES; i++) {
         TDM_TRY(tdm__directory_create_private(slot->directory));
@@ -172,7 +201,7 @@ static tdm_status slot_lock(struct slot *slot, int how)
             return tdm__fail_errno(errno, "%s", slot->lock);
         }
         if (slot->lock_fd >= 0) {
-            tdm_status status = slot_flock(slot, how);
+            tdm_status status = acquire(slot->lock_fd, slot->lock, LOCK_SH);
 
             if (status == TDM_OK && slot_lock_is_current(slot)) {
                 return TDM_OK;
@@ -200,7 +229,7 @@ static bool slot_is_valid(const struct slot *slot, const struct tdm__cache_reque
            tdm__content_file_is(slot->path, &request->hash, request->size_bytes);
 }
 
-/* Removes everything but the lock: damaged contents, and what a killed writer has left. */
+/* Removes everything but the locks: damaged contents, and what a killed writer has left. */
 static void slot_clear(const struct slot *slot)
 {
     DIR *entries = opendir(slot->directory);
@@ -209,7 +238,7 @@ static void slot_clear(const struct slot *slot)
 
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            strcmp(entry->d_name, LOCK_NAME) == 0 ||
+            is_lock_name(entry->d_name) ||
             tdm__path_join(slot->directory, entry->d_name, path) != TDM_OK) {
             continue;
         }
@@ -249,7 +278,7 @@ static tdm_status write_folder(const struct slot *slot, struct tdm_bytes archive
                : tdm__fail_errno(errno, "renaming %s to %s", path, slot->path);
 }
 
-/* Fetches the contents, checks them and writes them. The slot is locked exclusively. */
+/* Fetches the contents, checks them and writes them. The caller has the lock of the writer. */
 static tdm_status slot_fill(const struct slot *slot, const struct tdm__cache_request *request)
 {
     struct tdm_bytes bytes = {NULL, 0};
@@ -347,14 +376,20 @@ static void remove_old(const char *cache)
 
 /* ---- getting contents -------------------------------------------------------------------- */
 
-/* Puts the contents into the cache unless another process has done so meanwhile. */
-static tdm_status put_contents(struct slot *slot, const struct tdm__cache_request *request)
+/* Puts the contents into the directory unless another process has done so meanwhile. */
+static tdm_status put_contents(const struct slot *slot, const struct tdm__cache_request *request)
 {
+    int fd = open(slot->writer, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     tdm_status status;
 
-    TDM_TRY(slot_lock(slot, LOCK_EX));
-    status = slot_is_valid(slot, request) ? TDM_OK : slot_fill(slot, request);
-    slot_unlock(slot);
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "%s", slot->writer);
+    }
+    status = acquire(fd, slot->writer, LOCK_EX);
+    if (status == TDM_OK && !slot_is_valid(slot, request)) {
+        status = slot_fill(slot, request);
+    }
+    (void)close(fd);
     return status;
 }
 
@@ -363,24 +398,24 @@ tdm_status tdm__content_cache_get(const struct tdm__cache_request *request,
 {
     char cache[TDM__PATH_BYTES];
     struct slot slot;
+    tdm_status status = TDM_OK;
 
     TDM_TRY(tdm__path_join(request->node_directory, CACHE_NAME, cache));
     TDM_TRY(tdm__directory_create_private(cache));
     TDM_TRY(slot_init(&slot, request, cache));
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        TDM_TRY(slot_lock(&slot, LOCK_SH));
-        if (slot_is_valid(&slot, request)) {
-            (void)futimens(slot.lock_fd, NULL);
-            (void)snprintf(content_out->path, sizeof(content_out->path), "%s", slot.path);
-            content_out->lock_fd = slot.lock_fd;
-            return TDM_OK;
-        }
-        slot_unlock(&slot);
-        TDM_TRY(put_contents(&slot, request));
+    TDM_TRY(slot_lock(&slot));
+    if (!slot_is_valid(&slot, request)) {
+        status = put_contents(&slot, request);
         remove_old(cache);
     }
-    return tdm__fail(TDM_E_STATE, "%s was removed %d times after it was written", slot.path,
-                     (int)LOCK_TRIES);
+    if (status != TDM_OK) {
+        slot_unlock(&slot);
+        return status;
+    }
+    (void)futimens(slot.lock_fd, NULL);
+    (void)snprintf(content_out->path, sizeof(content_out->path), "%s", slot.path);
+    content_out->lock_fd = slot.lock_fd;
+    return TDM_OK;
 }
 
 void tdm__cached_content_release(struct tdm__cached_content *content)

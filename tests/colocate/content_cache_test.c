@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-enum { WRITERS = 8, BYTES = 300000 };
+enum { WRITERS = 8, BYTES = 300000, USE_MS = 20000 };
 
 /* What a fetch gives, and how often it was called. */
 struct source {
@@ -33,6 +33,7 @@ struct source {
 static char node[64];           /* Directory of the node. */
 static char data[BYTES];        /* Contents of the tests. */
 static uint32_t *fetches_count; /* Number of fetches. */
+static uint32_t *users_count;   /* Number of processes that use the contents. */
 
 static tdm_status fetch(void *arg, struct tdm_bytes *bytes_out)
 {
@@ -48,8 +49,9 @@ static int create_node(void **state)
 {
     (void)state;
     (void)snprintf(node, sizeof(node), "/tmp/tandem-cache-XXXXXX");
-    fetches_count = mmap(NULL, sizeof(*fetches_count), PROT_READ | PROT_WRITE,
+    fetches_count = mmap(NULL, 2 * sizeof(*fetches_count), PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    users_count = fetches_count + 1;
     for (size_t i = 0; i < BYTES; i++) {
         data[i] = (char)(i * 7 % 253);
     }
@@ -60,7 +62,7 @@ static int remove_node(void **state)
 {
     (void)state;
     tdm__directory_remove(node);
-    return munmap(fetches_count, sizeof(*fetches_count));
+    return munmap(fetches_count, 2 * sizeof(*fetches_count));
 }
 
 /* Returns a source of the first `size_bytes` bytes of the data. */
@@ -181,7 +183,25 @@ static void test_what_a_killed_writer_has_left_is_removed(void **state)
     tdm__cached_content_release(&content);
 }
 
-static void test_writers_at_once_fetch_once_and_all_see_complete_contents(void **state)
+/* Gets the contents and uses them until all writers have them. Returns the exit status of the
+ * process: 0 if that is so within USE_MS. */
+static int use_until_all_have_it(const struct tdm__cache_request *request)
+{
+    struct tdm__cached_content content;
+
+    if (tdm__content_cache_get(request, &content) != TDM_OK ||
+        !tdm__content_file_is(content.path, &request->hash, BYTES)) {
+        return 1;
+    }
+    (void)__atomic_fetch_add(users_count, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < USE_MS && __atomic_load_n(users_count, __ATOMIC_SEQ_CST) < WRITERS; i++) {
+        (void)usleep(1000);
+    }
+    return __atomic_load_n(users_count, __ATOMIC_SEQ_CST) < WRITERS ? 1 : 0;
+}
+
+/* A rank uses the files of its job as long as it lives, so no other rank may wait for its end. */
+static void test_writers_at_once_fetch_once_and_all_use_complete_contents(void **state)
 {
     struct source source = source_of(BYTES);
     struct tdm__cache_request request = request_for(&source);
@@ -193,11 +213,8 @@ static void test_writers_at_once_fetch_once_and_all_see_complete_contents(void *
         writers[i] = fork();
         assert_true(writers[i] >= 0);
         if (writers[i] == 0) {
-            struct tdm__cached_content content;
-            bool done = tdm__content_cache_get(&request, &content) == TDM_OK &&
-                        tdm__content_file_is(content.path, &request.hash, BYTES);
-
-            _exit(done ? 0 : 1);
+            (void)alarm(2 * USE_MS / 1000);
+            _exit(use_until_all_have_it(&request));
         }
     }
     for (int i = 0; i < WRITERS; i++) {
@@ -207,6 +224,23 @@ static void test_writers_at_once_fetch_once_and_all_see_complete_contents(void *
         assert_int_equal(wait_status, 0);
     }
     assert_int_equal(*fetches_count, 1);
+}
+
+static void test_damaged_contents_are_replaced_while_a_process_uses_them(void **state)
+{
+    struct source source = source_of(BYTES);
+    struct tdm__cache_request request = request_for(&source);
+    struct tdm__cached_content used;
+    struct tdm__cached_content content;
+
+    (void)state;
+    assert_int_equal(tdm__content_cache_get(&request, &used), TDM_OK);
+    assert_int_equal(truncate(used.path, BYTES / 2), 0);
+    assert_int_equal(tdm__content_cache_get(&request, &content), TDM_OK);
+    require_bytes(content.path, source.bytes);
+    assert_int_equal(*fetches_count, 2);
+    tdm__cached_content_release(&content);
+    tdm__cached_content_release(&used);
 }
 
 static void test_nobody_else_can_reach_the_cache(void **state)
@@ -251,7 +285,8 @@ static void test_cache_that_others_may_write_is_refused(void **state)
 
 static void test_unusual_paths_give_usable_names(void **state)
 {
-    static const char *const paths[] = {"lock", "/", "", "/home/..", "/home/.hidden", "plain"};
+    static const char *const paths[] = {"lock",     "writer",        "/",    "",
+                                        "/home/..", "/home/.hidden", "plain"};
     struct source source = source_of(BYTES);
     struct tdm__cache_request request = request_for(&source);
     struct tdm__cached_content content;
@@ -260,7 +295,7 @@ static void test_unusual_paths_give_usable_names(void **state)
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         request.path = paths[i];
         assert_int_equal(tdm__content_cache_get(&request, &content), TDM_OK);
-        assert_string_equal(strrchr(content.path, '/'), i < 5 ? "/file" : "/plain");
+        assert_string_equal(strrchr(content.path, '/'), i < 6 ? "/file" : "/plain");
         require_bytes(content.path, source.bytes);
         tdm__cached_content_release(&content);
     }
@@ -341,7 +376,8 @@ int main(void)
         EACH(test_wrong_bytes_are_refused_with_both_hashes_and_not_kept),
         EACH(test_damaged_file_is_fetched_again),
         EACH(test_what_a_killed_writer_has_left_is_removed),
-        EACH(test_writers_at_once_fetch_once_and_all_see_complete_contents),
+        EACH(test_writers_at_once_fetch_once_and_all_use_complete_contents),
+        EACH(test_damaged_contents_are_replaced_while_a_process_uses_them),
         EACH(test_nobody_else_can_reach_the_cache),
         EACH(test_cache_that_others_may_write_is_refused),
         EACH(test_unusual_paths_give_usable_names),

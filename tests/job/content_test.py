@@ -58,7 +58,7 @@ class Divided(Span):
 
     def caches(self):
         """Returns the names of the files in the cache of each node that has one."""
-        return [sorted(file.name for file in cache.glob("*/*") if file.name != "lock")
+        return [sorted(file.name for file in cache.glob("*/*") if file.name not in ("lock", "writer"))
                 for directory in self.directories() if (cache := directory / "content").is_dir()]
 
     def on_first_node(self, engine):

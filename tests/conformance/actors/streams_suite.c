@@ -3,6 +3,7 @@
 #include "tests/conformance/actors/stage.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 
 static tdm_actor *make_source(void)
 {
@@ -136,12 +137,11 @@ static void items_can_be_sent_only_to_a_stream(void **state)
     stage_end(source);
 }
 
-/* What the callback of a stream has seen. */
+/* What the callback of a stream has seen. The callback may run on another thread than the test. */
 struct callback_log {
-    tdm_stream *stream;
-    int64_t items;  /* Number of items so far. */
-    tdm_status end; /* Status after the last item; TDM_OK before. */
-    bool destroyed; /* The stream was destroyed before. */
+    int64_t items;          /* Number of items so far; read it after the end. */
+    _Atomic tdm_status end; /* Status after the last item; TDM_OK before. */
+    atomic_bool destroyed;  /* The stream was destroyed before. */
 };
 
 /* Takes all items that are there, and waits for more by itself. */
@@ -150,7 +150,7 @@ static void on_item(void *arg, tdm_stream *stream)
     struct callback_log *log = arg;
     tdm_status status = TDM_OK;
 
-    log->destroyed = stream == NULL;
+    atomic_store(&log->destroyed, stream == NULL);
     while (stream != NULL && status == TDM_OK) {
         tdm_ref *ref;
 
@@ -161,7 +161,7 @@ static void on_item(void *arg, tdm_stream *stream)
     if (status == TDM_E_TIMEOUT) {
         MUST(tdm_stream_on_item(stream, on_item, log));
     } else {
-        log->end = status;
+        atomic_store(&log->end, status);
     }
 }
 
@@ -174,15 +174,15 @@ static void callback_runs_for_each_item_and_the_end(void **state)
 
     (void)state;
     MUST(tdm_stream_on_item(stream, on_item, &log));
-    while (log.end == TDM_OK) {
+    while (atomic_load(&log.end) == TDM_OK) {
         (void)stage_int(stage_call(source, "sent")); /* Meanwhile the loop runs. */
     }
     assert_int_equal(log.items, 100);
-    assert_int_equal(log.end, TDM_E_METHOD);
+    assert_int_equal(atomic_load(&log.end), TDM_E_METHOD);
     MUST(tdm_stream_on_item(stream, on_item, &late)); /* The end is there. */
-    assert_int_equal(late.end, TDM_E_METHOD);
+    assert_int_equal(atomic_load(&late.end), TDM_E_METHOD);
     tdm_stream_destroy(stream);
-    assert_false(log.destroyed);
+    assert_false(atomic_load(&log.destroyed));
     stage_end(source);
 }
 
@@ -197,9 +197,9 @@ static void callback_learns_that_its_stream_is_destroyed(void **state)
     MUST(tdm_actor_stream(patient, "endure", NULL, &stream, "")); /* It ends when it is canceled. */
     MUST(tdm_stream_on_item(stream, on_item, &log));
     assert_int_equal(tdm_stream_on_item(stream, on_item, &log), TDM_E_STATE);
-    assert_false(log.destroyed);
+    assert_false(atomic_load(&log.destroyed));
     tdm_stream_destroy(stream);
-    assert_true(log.destroyed);
+    assert_true(atomic_load(&log.destroyed));
     stage_end(patient);
 }
 
