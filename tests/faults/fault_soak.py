@@ -89,13 +89,13 @@ class JobCluster(cluster.Cluster):
 class Job:
     """A job that is started on its node, and its lines.  It uses the cluster, or a private node without faults."""
 
-    def __init__(self, one, out, in_cluster=True):
+    def __init__(self, one, out, in_cluster=True, more=()):
         program = one.build / "tandem"
         library = one.build / "examples" / "colocated_rl" / "colocated_rl.so"
         words = [program, "run", support.JOB, f"job.library={library}", "--json", "--out", out, *WORDS]
         environment = {**one.environment(JOB_NODE if in_cluster else None), "OPENBLAS_NUM_THREADS": "1"}
         if in_cluster:
-            words += APART + restarts_words(one)
+            words += [*APART, *restarts_words(one), *more]
         self.name = out.name
         self.errors = (one.out / f"{out.name}.stderr").open("wb")
         self.process = subprocess.Popen(one.network.machines[JOB_NODE].words(*words), stdin=subprocess.DEVNULL,
@@ -242,9 +242,9 @@ def left(one):
         time.sleep(0.5)
 
 
-def compare(one, options, disturbed):
+def compare(one, disturbed):
     """Makes the same steps on a private node, where engines and trainers share GPUs, and returns what differs."""
-    job = Job(one, options.out / "undisturbed", in_cluster=False)
+    job = Job(one, one.out / "undisturbed", in_cluster=False)
     last = max(disturbed.steps, default=-1)
     while job.runs() and max(job.steps, default=-1) < last:
         if not job.wait_for_step_after(time.monotonic(), 120):
@@ -275,7 +275,7 @@ def main():
             wrong.append(f"the job ended with {status}")
         wrong += [f"step {step} was repeated with other numbers" for step in job.repeated]
         wrong += left(one)
-        wrong += compare(one, options, job)
+        wrong += compare(one, job)
         print(f"{len(job.steps)} steps, {job.restarts} restarts, {len(job.notes)} notes")
     finally:
         if one:
