@@ -580,10 +580,11 @@ static tdm_status find_failed_actor(tdm_actor *const *actors, uint32_t count)
     return TDM_OK;
 }
 
-/* Waits until all of these actors are constructed, up to `deadline_ms` on the monotonic clock, or
- * until the construction of one of them has failed. A failure by the deadline names the setting
- * that is the time until then. */
-static tdm_status await_all(tdm_actor *const *actors, uint32_t count, int64_t deadline_ms)
+/* Waits until all of these actors of the job are constructed, up to `deadline_ms` on the monotonic
+ * clock, or until the construction of one of them has failed. The deadline is that of
+ * job.start_timeout_ms, which the error then names. */
+static tdm_status await_all(const struct tdm__worker_group *workers, tdm_actor *const *actors,
+                            uint32_t count, int64_t deadline_ms)
 {
     uint32_t ready_count = 0;
 
@@ -597,7 +598,10 @@ static tdm_status await_all(tdm_actor *const *actors, uint32_t count, int64_t de
         } else if (status != TDM_E_TIMEOUT) {
             return status;
         } else if (remaining_ms <= SLICE_MS) {
-            return tdm__wrap(status, "the ranks did not start within job.start_timeout_ms");
+            return tdm__wrap(status,
+                             "the ranks did not start within %u ms: raise job.start_timeout_ms if "
+                             "they need longer. The last wait was for one of them",
+                             workers->spec->start_timeout_ms);
         } else {
             TDM_TRY(find_failed_actor(actors + ready_count, count - ready_count));
         }
@@ -619,8 +623,8 @@ static tdm_status create_all(struct tdm__worker_group *workers)
     }
     free(config_json);
     TDM_TRY(status);
-    TDM_TRY(await_all(workers->trainers, workers->trainers_count, deadline_ms));
-    return await_all(workers->engines, workers->engines_count, deadline_ms);
+    TDM_TRY(await_all(workers, workers->trainers, workers->trainers_count, deadline_ms));
+    return await_all(workers, workers->engines, workers->engines_count, deadline_ms);
 }
 
 /* Kills the actors that are not NULL. */
