@@ -2,11 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The steps of docs/protocols/commit.md from a member's side. The receiver waits for an offer
- * in the mailbox that lists it, receives and verifies the buckets, shuts the gate and votes. Then
- * it learns the outcome, and either goes live or discards the buckets. Failures before the vote are
- * reported to the sender. After the vote the receiver serves nothing until it knows the outcome. If
- * the sender does not publish it before the deadline, the receiver proposes ABORTED to the record
- * and obeys the stored outcome.
+ * that lists it (version_offers.h), receives and verifies the buckets, shuts the gate and votes.
+ * Then it learns the outcome, and either goes live or discards the buckets. Failures before the
+ * vote are reported to the sender. After the vote the receiver serves nothing until it knows the
+ * outcome. If the sender does not publish it before the deadline, the receiver proposes ABORTED to
+ * the record and obeys the stored outcome.
  *
  * A set of models has a receiver for each, and each step is done for all of them before the next
  * one begins: the offers of one version, the buckets, the gates, the votes, the outcomes, the
@@ -22,6 +22,7 @@
 #include "colocate/scheme/receive_version.h"
 
 #include "colocate/scheme/mailbox.h"
+#include "colocate/scheme/version_offers.h"
 #include "colocate/weights/commit_record.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -39,206 +40,6 @@ enum {
     DECIDE_MS = 10000, /* Timeout for learning the outcome of an update, in milliseconds. */
     WORD_BYTES = 8,    /* Size in bytes of the words in which buckets travel. */
 };
-
-/* ---- the offer ----------------------------------------------------------------------- */
-
-/* Turns a failure that means that the mailbox has ended into TDM_E_END; returns others
- * unchanged. */
-static tdm_status sender_gone_error(const tdm_weights_receiver *receiver, tdm_status status)
-{
-    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST || status == TDM_E_OWNER_DIED) {
-        return tdm__fail(TDM_E_END, "the sender of %s is gone: %s", receiver->session.model,
-                         tdm_error_detail());
-    }
-    return status;
-}
-
-/* Starts to wait for the next offer, unless that wait exists already. The reference is kept between
- * calls, so that there is only one wait. */
-static tdm_status request_next_offer(tdm_weights_receiver *receiver)
-{
-    tdm_status status = TDM_OK;
-
-    (void)pthread_mutex_lock(&receiver->mutex);
-    if (receiver->stopping) {
-        status = tdm__fail(TDM_E_CANCELED, "the receiver of %s stops", receiver->session.model);
-    } else if (receiver->next == NULL) {
-        status = tdm__mailbox_wait_messages(receiver->mailbox, "offer/", receiver->last_offer_key,
-                                            1, &receiver->next);
-    }
-    (void)pthread_mutex_unlock(&receiver->mutex);
-    return status;
-}
-
-/* Releases the wait for the next offer. */
-static void drop_next_offer(tdm_weights_receiver *receiver)
-{
-    (void)pthread_mutex_lock(&receiver->mutex);
-    tdm_ref_release(receiver->next);
-    receiver->next = NULL;
-    (void)pthread_mutex_unlock(&receiver->mutex);
-}
-
-/* Returns this receiver's index in the offer's members, or their number if it is not one. */
-static uint32_t find_own_index(const tdm_weights_receiver *receiver,
-                               const struct tdm__message_list *members)
-{
-    const struct tdm__member *self = &receiver->self;
-    uint32_t i;
-
-    for (i = 0; i < members->count; i++) {
-        struct tdm__update_member_message member;
-
-        tdm__message_list_read(members, i, &member, sizeof(member));
-        if (tdm__id_equal(&member.actor, &self->actor) && member.incarnation == self->incarnation) {
-            break;
-        }
-    }
-    return i;
-}
-
-/* Reads the newest offer of the message list into receiver->offer and remembers its key. A copy of
- * the attached bytes is kept until the next offer is read. */
-static tdm_status read_offer(tdm_weights_receiver *receiver,
-                             const struct tdm__message_list *messages)
-{
-    struct tdm__version_offer *offer = &receiver->offer;
-    struct tdm__scheme_offer_message message;
-    const tdm_value *value;
-    const char *key;
-
-    if (messages->count == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "the wait for an offer of %s ended without one",
-                         receiver->session.model);
-    }
-    value = tdm__mailbox_message_at(messages, messages->count - 1, &key);
-    (void)snprintf(receiver->last_offer_key, sizeof(receiver->last_offer_key), "%s", key);
-    TDM_TRY(tdm__scheme_offer_decode(value, &message));
-    offer->epoch = message.epoch;
-    offer->version = message.version;
-    offer->group_epoch = message.group_epoch;
-    offer->sender_node = message.sender_node;
-    offer->deadline_ms = tdm__deadline_after(message.timeout_ms);
-    offer->members_count = message.members.count;
-    offer->self = find_own_index(receiver, &message.members);
-    return tdm__attachment_receive(&receiver->incoming.attached, message.attached,
-                                   message.attached_sum);
-}
-
-/* Checks whether an offer is still open. An offer that came while this receiver was not receiving
- * may be over; the sender has then closed its messages. */
-static tdm_status check_offer_open(const tdm_weights_receiver *receiver, bool *open_out)
-{
-    const struct tdm__version_offer *offer = &receiver->offer;
-    struct tdm__message_list messages;
-    char key[TDM__UPDATE_KEY_BYTES];
-    tdm_status status;
-    tdm_ref *ref;
-
-    TDM_TRY(tdm__mailbox_wait_messages(
-        receiver->mailbox, tdm__update_message_key(offer->epoch, "outcome", key), "", 0, &ref));
-    status =
-        tdm__mailbox_get_messages(ref, tdm__deadline_remaining_ms(offer->deadline_ms), &messages);
-    tdm_ref_release(ref);
-    *open_out = status != TDM_E_ABORTED;
-    return status == TDM_E_ABORTED ? TDM_OK : status;
-}
-
-/* Waits for the next offer, whether or not it lists this receiver. */
-static tdm_status await_next_offer(tdm_weights_receiver *receiver, int64_t deadline_ms)
-{
-    struct tdm__message_list messages;
-    tdm_status status = request_next_offer(receiver);
-
-    if (status == TDM_OK) {
-        status = tdm__mailbox_get_messages(receiver->next, tdm__deadline_remaining_ms(deadline_ms),
-                                           &messages);
-    }
-    if (status == TDM_E_TIMEOUT) {
-        return tdm__fail(TDM_E_TIMEOUT, "no version of %s after %llu has come in time",
-                         receiver->session.model, (unsigned long long)receiver->version);
-    }
-    if (status == TDM_OK) {
-        status = read_offer(receiver, &messages);
-    }
-    drop_next_offer(receiver);
-    return sender_gone_error(receiver, status);
-}
-
-/* Waits until all models of the set have an offer of the same version. Offers that are missing at
- * some models, because their update was aborted while it was offered, are passed over. Once one
- * offer has come, the others are awaited as long as its update lasts. */
-static tdm_status await_same_offers(tdm_weights_receiver *head, int64_t deadline_ms)
-{
-    uint64_t version = 0; /* Highest version that is offered. */
-    bool same;
-
-    do {
-        same = true;
-        for (uint32_t i = 0; i < head->set_count; i++) {
-            tdm_weights_receiver *receiver = head->set[i];
-
-            while (receiver->offer.version == 0 || receiver->offer.version < version) {
-                TDM_TRY(await_next_offer(receiver, deadline_ms));
-            }
-            same = same && (i == 0 || receiver->offer.version == version);
-            version = receiver->offer.version;
-            deadline_ms = receiver->offer.deadline_ms;
-        }
-    } while (!same);
-    return TDM_OK;
-}
-
-/* Returns true if the offer that was read lists this receiver. A receiver that joins while a
- * version is offered may be listed for some models of its set only; it then receives these. */
-static bool is_listed(const tdm_weights_receiver *receiver)
-{
-    return receiver->offer.version != 0 && receiver->offer.self < receiver->offer.members_count;
-}
-
-/* Checks whether the set takes part in the offered version: it is listed, and all updates that list
- * it are open. */
-static tdm_status check_offers_open(const tdm_weights_receiver *head, bool *open_out)
-{
-    uint32_t listed_count = 0;
-    bool all_open = true;
-
-    for (uint32_t i = 0; i < head->set_count; i++) {
-        const tdm_weights_receiver *receiver = head->set[i];
-        bool open = true;
-
-        if (is_listed(receiver)) {
-            TDM_TRY(sender_gone_error(receiver, check_offer_open(receiver, &open)));
-            listed_count++;
-        }
-        all_open = all_open && open;
-    }
-    *open_out = all_open && listed_count > 0;
-    return TDM_OK;
-}
-
-/* Forgets the offers that were read. */
-static void forget_offers(const tdm_weights_receiver *head)
-{
-    for (uint32_t i = 0; i < head->set_count; i++) {
-        head->set[i]->offer.version = 0;
-    }
-}
-
-/* Waits for the next version that is offered to this receiver and still open. */
-static tdm_status await_offers(tdm_weights_receiver *head, int64_t deadline_ms)
-{
-    bool open = false;
-
-    while (!open) {
-        TDM_TRY(await_same_offers(head, deadline_ms));
-        TDM_TRY(check_offers_open(head, &open));
-        if (!open) {
-            forget_offers(head);
-        }
-    }
-    return TDM_OK;
-}
 
 /* ---- stage --------------------------------------------------------------------------- */
 
@@ -615,29 +416,14 @@ static tdm_status apply_outcomes(tdm_weights_receiver *head)
 
 /* ---- accept -------------------------------------------------------------------------- */
 
-/* The first failure of several steps, with its text. */
-struct first_failure {
-    tdm_status status; /* TDM_OK if no step has failed. */
-    char detail[TDM__ERROR_DETAIL_BYTES];
-};
-
-/* Keeps a failure and its text, unless there was one before. */
-static void keep_failure(struct first_failure *failure, tdm_status status)
-{
-    if (status != TDM_OK && failure->status == TDM_OK) {
-        failure->status = status;
-        (void)snprintf(failure->detail, sizeof(failure->detail), "%s", tdm_error_detail());
-    }
-}
-
 /* Stages the offered version of all models that list this receiver. After a failure the others are
  * staged nevertheless, because a broadcast waits for all receivers. */
 static void stage_all(tdm_weights_receiver *head, struct tdm__hash *hashes,
-                      struct first_failure *failure)
+                      struct tdm__first_failure *failure)
 {
     for (uint32_t i = 0; i < head->set_count; i++) {
-        if (is_listed(head->set[i])) {
-            keep_failure(failure, stage_version(head->set[i], &hashes[i]));
+        if (tdm__version_offers_is_listed(head->set[i])) {
+            tdm__first_failure_note(failure, stage_version(head->set[i], &hashes[i]));
         }
     }
 }
@@ -645,24 +431,24 @@ static void stage_all(tdm_weights_receiver *head, struct tdm__hash *hashes,
 /* Shuts all gates and then sends all votes, up to the first failure. Opens the gates again of the
  * models that have not voted. */
 static void vote_all(tdm_weights_receiver *head, const struct tdm__hash *hashes,
-                     struct first_failure *failure)
+                     struct tdm__first_failure *failure)
 {
     uint32_t shut_count = 0;
 
     while (shut_count < head->set_count && failure->status == TDM_OK) {
         tdm_weights_receiver *receiver = head->set[shut_count];
 
-        if (is_listed(receiver)) {
-            keep_failure(failure, shut_gate(receiver, receiver->incoming.deadline_ms));
+        if (tdm__version_offers_is_listed(receiver)) {
+            tdm__first_failure_note(failure, shut_gate(receiver, receiver->incoming.deadline_ms));
         }
         shut_count += failure->status == TDM_OK;
     }
     for (uint32_t i = 0; i < shut_count; i++) {
-        if (!is_listed(head->set[i])) {
+        if (!tdm__version_offers_is_listed(head->set[i])) {
             continue;
         }
         if (failure->status == TDM_OK) {
-            keep_failure(failure, send_vote(head->set[i], &hashes[i]));
+            tdm__first_failure_note(failure, send_vote(head->set[i], &hashes[i]));
         } else {
             open_gate(head->set[i], head->set[i]->version, false);
         }
@@ -671,7 +457,7 @@ static void vote_all(tdm_weights_receiver *head, const struct tdm__hash *hashes,
 
 /* Discards what was staged of a model that has not voted, and reports the failure to the sender,
  * unless the sender itself has given up. */
-static void abandon_model(tdm_weights_receiver *receiver, const struct first_failure *failure)
+static void abandon_model(tdm_weights_receiver *receiver, const struct tdm__first_failure *failure)
 {
     drop_incoming(receiver);
     if (failure->status != TDM_E_CHECKSUM) {
@@ -680,8 +466,7 @@ static void abandon_model(tdm_weights_receiver *receiver, const struct first_fai
         receiver->group = NULL;
     }
     if (failure->status != TDM_E_ABORTED && failure->status != TDM_E_END) {
-        (void)tdm__fail(failure->status, "%s", failure->detail);
-        send_report(receiver, receiver->offer.epoch, "vote/", failure->status);
+        send_report(receiver, receiver->offer.epoch, "vote/", tdm__first_failure_return(failure));
     }
 }
 
@@ -690,39 +475,37 @@ static void abandon_model(tdm_weights_receiver *receiver, const struct first_fai
 static tdm_status accept_offers(tdm_weights_receiver *head)
 {
     struct tdm__hash hashes[TDM__VERSION_SET_MAX] = {{0, 0}};
-    struct first_failure failure = {.status = TDM_OK};
+    struct tdm__first_failure failure = {.status = TDM_OK};
 
     stage_all(head, hashes, &failure);
     if (failure.status == TDM_OK) {
         vote_all(head, hashes, &failure);
     }
     for (uint32_t i = 0; i < head->set_count && failure.status != TDM_OK; i++) {
-        if (is_listed(head->set[i]) && !head->set[i]->incoming.voted) {
+        if (tdm__version_offers_is_listed(head->set[i]) && !head->set[i]->incoming.voted) {
             abandon_model(head->set[i], &failure);
         }
     }
-    forget_offers(head);
-    return failure.status == TDM_OK
-               ? TDM_OK
-               : sender_gone_error(head, tdm__fail(failure.status, "%s", failure.detail));
+    tdm__version_offers_forget(head);
+    return tdm__version_offers_sender_gone(head, tdm__first_failure_return(&failure));
 }
 
 /* Receives one version, or settles the one whose outcome is unknown. */
 static tdm_status receive_or_settle_version(tdm_weights_receiver *head, int64_t deadline_ms)
 {
-    struct first_failure failure = {.status = TDM_OK};
+    struct tdm__first_failure failure = {.status = TDM_OK};
 
     for (uint32_t i = 0; i < head->set_count; i++) {
         report_flip(head->set[i], tdm__deadline_after(DECIDE_MS));
     }
     if (!has_voted(head)) {
-        TDM_TRY(await_offers(head, deadline_ms));
-        keep_failure(&failure, accept_offers(head));
+        TDM_TRY(tdm__version_offers_await(head, deadline_ms));
+        tdm__first_failure_note(&failure, accept_offers(head));
     }
     if (has_voted(head)) {
-        keep_failure(&failure, apply_outcomes(head));
+        tdm__first_failure_note(&failure, apply_outcomes(head));
     }
-    return failure.status == TDM_OK ? TDM_OK : tdm__fail(failure.status, "%s", failure.detail);
+    return tdm__first_failure_return(&failure);
 }
 
 /* The wait for the next offer is started before this returns, so that a caller that does not block
@@ -731,7 +514,7 @@ tdm_status tdm__receive_version(tdm_weights_receiver *receiver, int64_t deadline
 {
     TDM_TRY(receive_or_settle_version(receiver, deadline_ms));
     for (uint32_t i = 0; i < receiver->set_count; i++) {
-        (void)request_next_offer(receiver->set[i]);
+        (void)tdm__version_offers_request_next(receiver->set[i]);
     }
     return TDM_OK;
 }

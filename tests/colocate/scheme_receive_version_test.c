@@ -147,37 +147,11 @@ static void readers_that_never_end_fail_the_version_and_nothing_else(void **stat
     tdm_actor_destroy(reader);
 }
 
-static void receiver_that_joins_between_two_versions_gets_the_next_one(void **state)
-{
-    tdm_weights_sender *sender = sender_of("between");
-    tdm_actor *first = scheme_pupil(runtime, "between", PUPIL_BACKGROUND);
-    tdm_actor *second = scheme_pupil(runtime, "between", PUPIL_BACKGROUND);
-    tdm_ref *ref = scheme_call(first, "connect", "between");
-    uint64_t version = 0;
-
-    (void)state;
-    TRY(tdm_weights_sender_connect(sender));
-    TRY(scheme_end(ref, NULL));
-    ref = scheme_call(second, "connect", "between");
-    scheme_model_fill(&model, 2);
-    /* Wait until the second receiver has joined. */
-    while (tdm_weights_receivers_count(sender) < 2) {
-        TRY(tdm_weights_send(sender, &version));
-    }
-    TRY(scheme_end(ref, NULL));
-    TRY(scheme_check(first, "between", 2, version));
-    TRY(scheme_check(second, "between", 2, version));
-    tdm_weights_sender_shutdown(sender);
-    tdm_actor_destroy(first);
-    tdm_actor_destroy(second);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(version_waits_for_readers_of_the_previous_one),
         cmocka_unit_test(readers_that_never_end_fail_the_version_and_nothing_else),
-        cmocka_unit_test(receiver_that_joins_between_two_versions_gets_the_next_one),
     };
     int failed;
 
