@@ -22,6 +22,7 @@
 #include "colocate/scheme/receive_version.h"
 
 #include "colocate/scheme/mailbox.h"
+#include "colocate/scheme/read_gate.h"
 #include "colocate/scheme/version_offers.h"
 #include "colocate/weights/commit_record.h"
 #include "runtime/clock.h"
@@ -33,7 +34,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Constants of a receive. */
 enum {
@@ -146,41 +146,6 @@ static void drop_incoming(tdm_weights_receiver *receiver)
     tdm__incoming_version_fini(&receiver->incoming, &receiver->model_buckets);
 }
 
-/* ---- the gate ------------------------------------------------------------------------ */
-
-/* Shuts the gate and waits until no reader is left. A receiver that has voted serves nothing until
- * the outcome is known. */
-static tdm_status shut_gate(tdm_weights_receiver *receiver, int64_t deadline_ms)
-{
-    const struct timespec until = {.tv_sec = deadline_ms / 1000,
-                                   .tv_nsec = deadline_ms % 1000 * 1000000};
-    uint32_t readers_count;
-
-    (void)pthread_mutex_lock(&receiver->mutex);
-    receiver->gate_is_shut = true;
-    while (receiver->readers_count > 0 && tdm__clock_ms() < deadline_ms) {
-        (void)pthread_cond_timedwait(&receiver->changed, &receiver->mutex, &until);
-    }
-    readers_count = receiver->readers_count;
-    receiver->gate_is_shut = readers_count == 0;
-    (void)pthread_cond_broadcast(&receiver->changed);
-    (void)pthread_mutex_unlock(&receiver->mutex);
-    return readers_count == 0 ? TDM_OK
-                              : tdm__fail(TDM_E_TIMEOUT, "%u readers of %s have not ended",
-                                          readers_count, receiver->session.model);
-}
-
-/* Sets the served version and opens the gate; with `undecided` it stays shut and reads fail. */
-static void open_gate(tdm_weights_receiver *receiver, uint64_t version, bool undecided)
-{
-    (void)pthread_mutex_lock(&receiver->mutex);
-    receiver->gate_is_shut = undecided;
-    receiver->undecided = undecided;
-    receiver->version = version;
-    (void)pthread_cond_broadcast(&receiver->changed);
-    (void)pthread_mutex_unlock(&receiver->mutex);
-}
-
 /* ---- go live ------------------------------------------------------------------------- */
 
 /* Copies one tensor to its address. A tensor without an address is served from its bucket. */
@@ -225,7 +190,7 @@ static void version_go_live(tdm_weights_receiver *receiver)
     tdm__incoming_version_fini(&receiver->serving, &receiver->model_buckets);
     tdm__attachment_move(&receiver->attached, &incoming->attached);
     receiver->unreported_epoch = incoming->epoch;
-    open_gate(receiver, incoming->version, false);
+    tdm__read_gate_open(receiver, incoming->version, false);
     if (receiver_keeps_buckets(receiver)) {
         receiver->serving = *incoming;
         *incoming = (struct tdm__incoming_version){.buckets = NULL};
@@ -301,7 +266,7 @@ static tdm_status send_vote(tdm_weights_receiver *receiver, const struct tdm__ha
     status =
         tdm__update_session_request(&receiver->session, &request, incoming->deadline_ms, &reply);
     if (is_refused(status)) {
-        open_gate(receiver, receiver->version, false);
+        tdm__read_gate_open(receiver, receiver->version, false);
         return status;
     }
     tdm__failpoint_hit("weights.voted");
@@ -347,7 +312,7 @@ static tdm_status obey_outcome(tdm_weights_receiver *receiver, bool committed)
         uint64_t version = receiver->incoming.version;
 
         drop_incoming(receiver);
-        open_gate(receiver, receiver->version, false);
+        tdm__read_gate_open(receiver, receiver->version, false);
         return tdm__fail(TDM_E_ABORTED, "version %llu of %s was aborted; %llu is still served",
                          (unsigned long long)version, receiver->session.model,
                          (unsigned long long)receiver->version);
@@ -389,7 +354,7 @@ static tdm_status apply_outcomes(tdm_weights_receiver *head)
             learned[i] = asked == TDM_OK;
             status = status == TDM_OK ? asked : status;
             if (!learned[i]) {
-                open_gate(receiver, receiver->version, true);
+                tdm__read_gate_open(receiver, receiver->version, true);
             }
         }
     }
@@ -439,7 +404,8 @@ static void vote_all(tdm_weights_receiver *head, const struct tdm__hash *hashes,
         tdm_weights_receiver *receiver = head->set[shut_count];
 
         if (tdm__version_offers_is_listed(receiver)) {
-            tdm__first_failure_note(failure, shut_gate(receiver, receiver->incoming.deadline_ms));
+            tdm__first_failure_note(failure,
+                                    tdm__read_gate_shut(receiver, receiver->incoming.deadline_ms));
         }
         shut_count += failure->status == TDM_OK;
     }
@@ -450,7 +416,7 @@ static void vote_all(tdm_weights_receiver *head, const struct tdm__hash *hashes,
         if (failure->status == TDM_OK) {
             tdm__first_failure_note(failure, send_vote(head->set[i], &hashes[i]));
         } else {
-            open_gate(head->set[i], head->set[i]->version, false);
+            tdm__read_gate_open(head->set[i], head->set[i]->version, false);
         }
     }
 }

@@ -1,7 +1,9 @@
-/* scheme_receive_version_test.c - versions that arrive during a read, or before the first one. */
+/* scheme_receive_version_test.c - a receiver obeys the outcome of a version that it has received.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/receive_version.h"
 
+#include "colocate/scheme/sender.h"
 #include "tests/support/one_node.h"
 #include "tests/support/scheme_fixture.h"
 
@@ -9,14 +11,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #define TRY(x) tried((x), #x, __LINE__)
 
-enum { SHORT_MS = 800, SOON_MS = 10000 };
+enum { SHORT_MS = 1500, SOON_MS = 10000 };
 
 static tdm_runtime *runtime;
 static struct scheme_model model;
@@ -27,54 +28,6 @@ static void tried(tdm_status status, const char *what, int line)
         fail_msg("line %d: %s: %s: %s", line, what, tdm_strerror(status), tdm_error_detail());
     }
 }
-
-/* ---- an actor with a long read ------------------------------------------------------- */
-
-struct reader {
-    tdm_weights_receiver *receiver;
-};
-
-static tdm_status reader_connect(tdm_call *call, void *self)
-{
-    static const struct tdm_weights_tensor norm = {
-        .info = {.name = "norm", .dtype = TDM_BF16, .dims_count = 1, .shape = {33}}};
-    struct tdm_weights_receiver_options options = {
-        .tensors = &norm, .tensors_count = 1, .background = 1};
-    struct reader *reader = self;
-
-    TDM_TRY(tdm_call_unpack(call, "s", &options.model));
-    TDM_TRY(tdm_weights_receiver_create(tdm_runtime_current(), &options, &reader->receiver));
-    return tdm_weights_receiver_connect(reader->receiver);
-}
-
-static tdm_status reader_begin(tdm_call *call, void *self)
-{
-    struct reader *reader = self;
-    uint64_t version;
-
-    TDM_TRY(tdm_weights_read_begin(reader->receiver, &version));
-    return tdm_call_reply(call, "u", version);
-}
-
-static tdm_status reader_end(tdm_call *call, void *self)
-{
-    struct reader *reader = self;
-
-    (void)call;
-    tdm_weights_read_end(reader->receiver);
-    return TDM_OK;
-}
-
-static void reader_destruct(void *self)
-{
-    struct reader *reader = self;
-
-    tdm_weights_receiver_shutdown(reader->receiver);
-}
-
-TDM_ACTOR_CLASS(reader, .state_bytes = sizeof(struct reader), .destruct = reader_destruct,
-                .methods = {
-                    {"connect", reader_connect}, {"begin", reader_begin}, {"end", reader_end}});
 
 static tdm_weights_sender *sender_of(const char *id)
 {
@@ -90,68 +43,47 @@ static tdm_weights_sender *sender_of(const char *id)
     return sender;
 }
 
-static void version_waits_for_readers_of_the_previous_one(void **state)
+/* The other pupil does not receive, so that the sender gives the version up. */
+static void aborted_version_is_discarded_and_the_one_before_is_served(void **state)
 {
-    tdm_weights_sender *sender = sender_of("reading");
-    tdm_actor *reader;
+    tdm_weights_sender *sender = sender_of("aborted");
+    tdm_actor *pupils[2];
+    tdm_ref *refs[2];
     uint64_t version;
-    tdm_ref *ref;
 
     (void)state;
-    TRY(tdm_actor_create(runtime, "reader", NULL, &reader, ""));
-    ref = scheme_call(reader, "connect", "reading");
+    for (int i = 0; i < 2; i++) {
+        pupils[i] = scheme_pupil(runtime, "aborted", 0);
+        refs[i] = scheme_call(pupils[i], "connect", "aborted");
+    }
     TRY(tdm_weights_sender_connect(sender));
-    TRY(scheme_end(ref, NULL));
-    TRY(scheme_end(scheme_call(reader, "begin", ""), &version));
-    assert_true(version == 1);
-    TRY(tdm_weights_send_async(sender));
-    assert_int_equal(tdm_weights_wait(sender, 100, NULL), TDM_E_TIMEOUT);
-    TRY(scheme_end(scheme_call(reader, "end", ""), NULL));
-    TRY(tdm_weights_wait(sender, SOON_MS, &version));
-    TRY(scheme_end(scheme_call(reader, "begin", ""), &version));
-    assert_true(version == 2);
-    TRY(scheme_end(scheme_call(reader, "end", ""), NULL));
-    tdm_weights_sender_shutdown(sender);
-    tdm_actor_destroy(reader);
-}
-
-static void readers_that_never_end_fail_the_version_and_nothing_else(void **state)
-{
-    const struct tdm_weights_sender_options options = {.model = "endless",
-                                                       .scheme = TDM_WEIGHTS_ACTORS,
-                                                       .tensors = model.tensors,
-                                                       .tensors_count = SCHEME_TENSORS,
-                                                       .timeout_ms = SHORT_MS};
-    tdm_weights_sender *sender;
-    tdm_actor *reader;
-    uint64_t version;
-    tdm_ref *ref;
-
-    (void)state;
-    TRY(tdm_actor_create(runtime, "reader", NULL, &reader, ""));
-    TRY(tdm_actor_wait_ready(reader, SOON_MS));
-    TRY(tdm_weights_sender_create(runtime, &options, &sender));
-    ref = scheme_call(reader, "connect", "endless");
-    TRY(tdm_weights_sender_connect(sender));
-    TRY(scheme_end(ref, NULL));
-    TRY(scheme_end(scheme_call(reader, "begin", ""), NULL));
+    for (int i = 0; i < 2; i++) {
+        TRY(scheme_end(refs[i], NULL));
+    }
+    refs[0] = scheme_receive(pupils[0], "aborted", SOON_MS);
+    scheme_model_fill(&model, 2);
+    sender->timeout_ms = SHORT_MS;
     assert_int_equal(tdm_weights_send(sender, NULL), TDM_E_TIMEOUT);
-    /* The old version can still be read. */
-    TRY(scheme_end(scheme_call(reader, "begin", ""), &version));
-    assert_true(version == 1);
-    TRY(scheme_end(scheme_call(reader, "end", ""), NULL));
-    TRY(scheme_end(scheme_call(reader, "end", ""), NULL));
+    assert_int_equal(scheme_end(refs[0], NULL), TDM_E_ABORTED);
+    assert_non_null(strstr(tdm_error_detail(), "aborted"));
+    TRY(scheme_check(pupils[0], "aborted", 1, 1));
+    sender->timeout_ms = SOON_MS;
+    for (int i = 0; i < 2; i++) {
+        refs[i] = scheme_receive(pupils[i], "aborted", SOON_MS);
+    }
     TRY(tdm_weights_send(sender, &version));
-    assert_true(version == 3);
+    for (int i = 0; i < 2; i++) {
+        TRY(scheme_end(refs[i], NULL));
+        TRY(scheme_check(pupils[i], "aborted", 2, version));
+        tdm_actor_destroy(pupils[i]);
+    }
     tdm_weights_sender_shutdown(sender);
-    tdm_actor_destroy(reader);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version_waits_for_readers_of_the_previous_one),
-        cmocka_unit_test(readers_that_never_end_fail_the_version_and_nothing_else),
+        cmocka_unit_test(aborted_version_is_discarded_and_the_one_before_is_served),
     };
     int failed;
 
