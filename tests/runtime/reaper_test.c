@@ -182,7 +182,9 @@ static void all_that_a_killed_worker_has_started_is_reaped_before_the_report(voi
     report = finish(&scene);
     assert_true(WIFSIGNALED(report.wait_status));
     assert_int_equal(WTERMSIG(report.wait_status), SIGKILL);
-    assert_int_equal(report.reaped.count, 4); /* One more is a zombie of the worker. */
+    /* A fourth process is a zombie of the worker.  The kernel may hand it to the reaper just before
+     * the worker itself has ended; it is not counted then. */
+    assert_in_range(report.reaped.count, 3, 4);
     assert_int_equal(report.left_count, 0);
 }
 
