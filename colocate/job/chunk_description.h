@@ -12,14 +12,16 @@ struct tdm__written_chunk {
     uint32_t index;               /* Index of the chunk. */
 };
 
-/* Puts into trainer->for_others what this rank has written of the chunk for engines of other gather
- * groups, before the ranks agree on the chunk. */
+/* Lists in trainer->for_others announcements of what this rank has written of the chunk for engines
+ * of other gather groups. The caller then lets the ranks agree on the chunk, which carries the list
+ * to all ranks. */
 tdm_status tdm__chunk_describe_for_others(struct trainer *trainer,
                                           const struct tdm__written_chunk *written);
-/* Puts into trainer->for_gather what this rank gives to the gather of the chunk, after the ranks
- * have agreed on it: its own announcements for engines of its gather group, and those of ranks of
- * other groups. There are none if no engine of the group takes part in the update, and after a
- * failure. */
+/* Lists in trainer->for_gather the announcements of the chunk that this rank gives to the gather of
+ * its group. All of them are for engines of the group. They tell what this rank has written, and
+ * what ranks of other groups have written and told when the ranks agreed on the chunk. The caller
+ * calls it after that. The list is empty after a failure, and if no engine of the group takes part
+ * in the update. */
 tdm_status tdm__chunk_describe_for_group(struct trainer *trainer,
                                          const struct tdm__written_chunk *written);
 

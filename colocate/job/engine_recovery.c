@@ -1,9 +1,14 @@
 /* engine_recovery.c - restarts lost engines, and gives weights to engines that have none. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lost engine comes back in steps, which recovery_state.h orders: kill its ranks if they may
- * still run, reserve GPUs on another node if those that it had are lost, create its actors and wait
- * until they are constructed, start them and connect them to the trainers, and give them the
- * committed weights. The weights come from a serving engine with the same layout on the same node
+/* A lost engine comes back in these steps, which recovery_state.h orders:
+ *
+ * 1. Its ranks are killed if they may still run.
+ * 2. GPUs on another node are reserved if those that the engine had are lost.
+ * 3. Its actors are created. The step ends when they are constructed.
+ * 4. The actors are started and connected to the trainers.
+ * 5. They get the committed weights.
+ *
+ * The weights come from a serving engine with the same layout on the same node
  * (join), without waiting for an update. If there is no such engine, they come from the next
  * update. Until then `awaits_weights` is set and the engine serves nothing. An aborted update can
  * leave a live engine with incomplete weights; such an engine needs the last step only. No step
@@ -356,8 +361,8 @@ static tdm_status take_step(struct tdm__worker_group *workers, uint32_t engine,
     return TDM_OK;
 }
 
-/* Keeps and logs why a step has failed: a failure of the engine as a warning, and that a node does
- * not reply or has no room, which is tried again, as information. */
+/* Keeps and logs why a step has failed. A failure of the engine is logged as a warning. If a node
+ * does not reply or has no room, the step is tried again, so that this is logged as information. */
 static void note_failed_step(struct tdm__worker_group_engine *state, uint32_t engine,
                              uint32_t attempts_before)
 {

@@ -9,9 +9,9 @@
 /* A gather group has as many trainer ranks as an engine has ranks, or fewer if the trainer has
  * too few. Group g has the ranks from g × ranks_per_group on. Trainer ranks that are left
  * over are in no group. The transfer plan has images of the weights for each group, which follow
- * one another. A trainer rank of the group *serves* each image, which means that it has the image
- * in its bucket, or writes it on behalf of the group into the memory of an engine rank on its node.
- * If a group has fewer ranks than images, each of its ranks serves several that follow one another.
+ * one another. Each image is *served* by one trainer rank of the group. That rank has the image in
+ * its bucket, or writes it for the group into the memory of an engine rank on its node. If a group
+ * has fewer ranks than images, each of its ranks serves several that follow one another.
  *
  * Engines with GPUs of their own: a group has an image for each rank of an engine. All engines of
  * the group have equal layouts, so that the ranks of the same number of them all share one image.

@@ -6,9 +6,10 @@
 #include "colocate/job/gather_groups.h"
 #include "runtime/messages/messages.h"
 
-/* An announcement is the message "rank_announcement": a trainer rank's description of what it has
- * written into the bucket of an engine rank, and the bytes that the library's attach() has given
- * for the engine rank if the trainer rank serves it (gather_groups.h). The announcement passes
+/* An announcement is the message "rank_announcement". It contains a trainer rank's description of
+ * what it has written into the bucket of an engine rank. If the trainer rank serves that engine
+ * rank (gather_groups.h), the bytes that the library's attach() has given for it follow. The
+ * announcement passes
  * through other processes on its way (announcement.h). One checksum covers the whole announcement,
  * so that the engine rank detects every changed bit. */
 

@@ -1,8 +1,8 @@
 /* trainer_plan.c - the transfer plan of a trainer rank, and the writer that executes it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every trainer rank computes the same plan from the same layouts. The plan is computed twice if
- * trainer ranks are on several nodes: only the first one tells whether bytes cross between nodes,
- * and an exchange takes its buffers from the size of the bucket. */
+/* Every trainer rank computes the same plan from the same layouts. If it copies between
+ * nodes, it is computed a second time with an exchange (node_exchange.h). The buffers of the
+ * exchange are taken from the size of the bucket. */
 #include "colocate/job/trainer_plan.h"
 
 #include "colocate/job/trainer_agreement.h"
@@ -20,17 +20,18 @@ static uint32_t images_count(const struct trainer *trainer)
     return tdm__gather_groups_images(&trainer->rank.groups);
 }
 
-/* Returns the size in bytes of each part of a bucket, if exchanges between nodes have buffers of
- * `exchange_bytes`. */
+/* Returns the size in bytes of each part of a bucket, which has as many parts as a trainer rank
+ * serves images at most. The parts share what is left of the bucket by the two buffers of exchanges
+ * between nodes, which have `exchange_bytes` each. */
 static uint64_t bucket_part_bytes(const struct trainer *trainer, uint64_t exchange_bytes)
 {
     return (trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes) /
            tdm__gather_groups_images_max(&trainer->rank.groups);
 }
 
-/* Computes the transfer plan from the layouts of both sides. `image_bytes` is the size of an engine
- * rank's weights. `exchange_bytes` is that of each buffer of an exchange between nodes; 0 if there
- * is none. */
+/* Computes the transfer plan from the layouts of trainers and engines. `image_bytes` is the size of
+ * an engine rank's weights. `exchange_bytes` is the size of each of the two buffers of an exchange
+ * between nodes, or 0 without an exchange. */
 static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_bytes, bool in_place,
                                       uint64_t exchange_bytes)
 {
@@ -77,9 +78,9 @@ static tdm_status compile_plan(struct trainer *trainer,
 }
 
 /* Computes the transfer plan again, with an exchange, if it copies between nodes: trainer ranks
- * write into memory of their own node only. The buffers of the exchange are taken from the size of
- * the bucket, all of it if there is no bucket and half of it otherwise, so that the memory budget
- * stays the same. */
+ * write into memory of their own node only. The buffers of the exchange get half of
+ * update_weight_buffer_size, or all of it if the ranks write in place and have no bucket. So the
+ * exchange does not change the memory budget. */
 static tdm_status add_exchange(struct trainer *trainer,
                                const struct tdm__trainer_connect_message *message)
 {

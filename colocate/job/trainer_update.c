@@ -13,12 +13,15 @@
  * In every mode each rank describes what it wrote (chunk_description.h), and the first rank of each
  * engine's gather group calls the engine (announcement.h).
  * If the trainer ranks are on several nodes, what an engine rank wants from other nodes is
- * exchanged in rounds (node_exchange.h) while the chunk is written. The collective operations of
- * all ranks are one agreement before the first chunk, one for each chunk that is not skipped (in an
- * update by names one more, before it is written), and one at the end; with shared FP8 blocks one
- * more agreement and the all-reduce of their scales; and for each round an agreement and the
- * exchanges of the pieces and of their checksums. Beside these, each gather group gathers sizes and
- * announcements once for each such chunk. All methods run on the actor's method thread. The
+ * exchanged in rounds (node_exchange.h) while the chunk is written.
+ * All ranks take part in these collective operations:
+ * - one agreement before the first chunk, and one at the end;
+ * - one agreement and the all-reduce of the scales, if FP8 blocks are shared;
+ * - one agreement for each chunk that is not skipped, and in an update by names one more before the
+ *   chunk is written;
+ * - for each round an agreement, and the exchanges of the pieces and of their checksums.
+ * Beside these, each gather group gathers sizes and announcements once for each chunk that is not
+ * skipped. All methods run on the actor's method thread. The
  * transfer protocol is in docs/transfer-plans.md, the commit protocol in docs/protocols/commit.md.
  */
 #include "colocate/job/trainer_update.h"
@@ -405,10 +408,10 @@ static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk
     return TDM_OK;
 }
 
-/* Acquires memory for an exchange between nodes, if there is one and no bucket, maps the targets of
- * all ranks, and agrees on the status: if an engine just died, its memory cannot be mapped, but the
- * trainers continue to work together. If the update resumes, the ranks also find out what engine
- * ranks already have. */
+/* Acquires memory for an exchange between nodes, if there is one and no bucket. Maps the targets of
+ * this rank and agrees with all ranks on the status. If an engine just died, its memory cannot be
+ * mapped, but the trainers continue to work together. If the update resumes, the ranks also find
+ * out what engine ranks already have. */
 static tdm_status open_targets(struct trainer *trainer, const struct tdm__message_list *targets,
                                const struct tdm__message_list *resume_logs)
 {

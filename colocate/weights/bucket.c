@@ -48,7 +48,8 @@ tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest, uint64_
 
     if (bucket_bytes == 0) {
         return tdm__fail(TDM_E_INVAL,
-                         "planning buckets failed: buckets of 0 bytes for %" PRIu32 " tensors",
+                         "dividing the model into buckets failed: buckets of 0 bytes for %" PRIu32
+                         " tensors. Give a bucket size of at least 1 byte",
                          manifest->tensors_count);
     }
     plan = calloc(1, sizeof(*plan));

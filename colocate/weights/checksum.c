@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/checksum.h"
 
+#include "colocate/weights/remedies.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -53,7 +54,7 @@ tdm_status tdm__checksum_compare(const char *name, size_t size_bytes, uint64_t f
         return tdm__fail(
             TDM_E_CHECKSUM,
             "verifying the weights failed: tensor %s: %zu bytes have the checksum %016" PRIx64
-            ", the sender's is %016" PRIx64,
+            ", the sender's is %016" PRIx64 ". " TDM__REMEDY_SEND_AGAIN,
             name, size_bytes, found, expected);
     }
     return TDM_OK;

@@ -213,6 +213,7 @@ static void pending_request_apply(struct pending_request *pending, struct model_
     if (pending->status == TDM_OK) {
         pending->record = queue->record;
     } else {
+        (void)tdm__wrap(pending->status, "record %s", queue->key);
         pending->detail = strdup(tdm_error_detail());
     }
 }
@@ -229,8 +230,8 @@ static tdm_status model_queue_transaction(void *arg, struct tdm__txn *txn)
     request_list_move(&queue->in_transaction, &queue->waiting);
     memset(&queue->record, 0, sizeof(queue->record));
     if (stored != NULL) {
-        TDM_TRY(
-            tdm__wrap(tdm__version_record_decode(stored->bytes, &queue->record), "%s", queue->key));
+        TDM_TRY(tdm__wrap(tdm__version_record_decode(stored->bytes, &queue->record), "record %s",
+                          queue->key));
     }
     for (struct pending_request *pending = queue->in_transaction.first; pending != NULL;
          pending = pending->next) {
@@ -371,15 +372,17 @@ tdm_status tdm__version_record_key(const char *model, char key_out[TDM__VERSION_
 
     if (bytes == 0 || bytes == TDM__MODEL_NAME_BYTES_MAX) {
         return tdm__fail(TDM_E_INVAL,
-                         "submitting the version request failed: a model's name has 1 to %d bytes",
-                         TDM__MODEL_NAME_BYTES_MAX - 1);
+                         "finding the version record of a model failed: its name has %zu bytes, "
+                         "expected 1 to %d. Choose another name",
+                         strlen(model), TDM__MODEL_NAME_BYTES_MAX - 1);
     }
     for (size_t i = 0; i < bytes; i++) {
         if (model[i] <= ' ' || model[i] > '~' || model[i] == '*' || model[i] == '/') {
-            return tdm__fail(TDM_E_INVAL,
-                             "submitting the version request failed: model \"%s\": byte %zu is not "
-                             "allowed in a name",
-                             model, i);
+            return tdm__fail(
+                TDM_E_INVAL,
+                "finding the version record of model \"%s\" failed: byte %zu of the name is "
+                "0x%02x. Use printable characters other than the space, \"*\" and \"/\"",
+                model, i, (unsigned)(unsigned char)model[i]);
         }
     }
     (void)snprintf(key_out, TDM__VERSION_KEY_BYTES, "weight/%s", model);

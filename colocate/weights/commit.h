@@ -13,8 +13,8 @@ enum { TDM__VERSION_KEY_BYTES = TDM__MODEL_NAME_BYTES_MAX + 8 };
 
 /* Applies the requests of the commit protocol to the version records of all models. Requests that
  * arrive during a transaction on a model's record wait for the next transaction, which applies all
- * of them in order; the votes of many members so become one write. Each request gets its own reply,
- * and a refused request does not affect the others. Only the loop's thread may use it. */
+ * of them in order. The votes of many members thus become one write. Each request gets its own
+ * reply, and a refused request does not affect the others. Only the loop's thread may use it. */
 struct tdm__version_client;
 
 /* Opens a client that applies requests to the version records in `store`, on the thread of `loop`.

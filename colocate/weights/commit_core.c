@@ -1,18 +1,20 @@
 /* commit_core.c - the record of a model's weight versions, and the requests that change it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* This is the whole state machine of the commit protocol, which docs/protocols/commit.md
- * specifies. A record has at most one undecided update. BEGIN appends an update; each member
- * votes with PREPARED; DECIDE stores the outcome, and the first outcome stays. After COMMITTED
- * each member flips and says so with FLIPPED, or is named dead.
+/* With commit_join.c this is the whole state machine of the commit protocol, which
+ * docs/protocols/commit.md specifies. A record has at most one undecided update. BEGIN appends an
+ * update; each member votes with PREPARED; DECIDE stores the outcome, and the first outcome stays.
+ * After COMMITTED each member flips and says so with FLIPPED, or is named dead.
  *
  * Invariants: epochs and version numbers only grow, except by FORGET. A member that voted for a
  * committed update may serve it later. So the next BEGIN is refused until each such member has
- * flipped, is dead, or has a higher incarnation. All functions are pure. commit.c runs them inside
- * store transactions; tests explore them exhaustively. */
+ * flipped, is dead, or has a higher incarnation. All functions are pure.
+ * commit.c runs them inside store transactions; tests explore them exhaustively. */
 
 #include "colocate/weights/commit_core.h"
 
+#include "colocate/weights/commit_join.h"
+#include "colocate/weights/remedies.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -20,15 +22,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Size in bytes of a member as text in error messages, including the terminating NUL. */
-enum { MEMBER_TEXT_BYTES = TDM__ID_TEXT_BYTES + 32 };
-
-/* Writes a member's actor ID and incarnation to `text`, for error messages, and returns `text`. */
-static const char *member_text(const struct tdm__member *member, char text[MEMBER_TEXT_BYTES])
+const char *tdm__member_text(const struct tdm__member *member, char text[TDM__MEMBER_TEXT_BYTES])
 {
     char id[TDM__ID_TEXT_BYTES];
 
-    (void)snprintf(text, MEMBER_TEXT_BYTES, "actor %s incarnation %" PRIu64,
+    (void)snprintf(text, TDM__MEMBER_TEXT_BYTES, "actor %s incarnation %" PRIu64,
                    tdm__id_text(&member->actor, id), member->incarnation);
     return text;
 }
@@ -81,10 +79,12 @@ static tdm_status unknown_update_error(const struct tdm__version_record *record,
 {
     char text[TDM__ID_TEXT_BYTES];
 
-    return tdm__fail(TDM_E_NOT_FOUND,
-                     "update %s is neither the latest (epoch %" PRIu64 ") nor one of the %" PRIu32
-                     " remembered before it",
-                     tdm__id_text(update, text), record->epoch, record->past_updates_count);
+    return tdm__fail(
+        TDM_E_NOT_FOUND,
+        "finding the outcome of a weight update failed: update %s is neither the latest (epoch "
+        "%" PRIu64 ") nor one of the %" PRIu32
+        " remembered before it. It ended long ago or the store has lost it: begin a new update",
+        tdm__id_text(update, text), record->epoch, record->past_updates_count);
 }
 
 tdm_status tdm__version_outcome(const struct tdm__version_record *record,
@@ -131,23 +131,32 @@ static void mark_member_dead(struct tdm__update *update, const struct tdm__versi
  * only once. */
 static tdm_status check_members(const struct tdm__version_request *request)
 {
-    char text[MEMBER_TEXT_BYTES];
+    const char *action = request->kind == TDM__VERSION_RESTORE ? "restoring the version record"
+                                                               : "beginning a weight update";
+    char text[TDM__MEMBER_TEXT_BYTES];
 
     if (request->members_count == 0 || request->members_count > TDM__UPDATE_MEMBERS_MAX) {
-        return tdm__fail(TDM_E_INVAL, "an update has 1 to %d members, not %" PRIu32,
-                         TDM__UPDATE_MEMBERS_MAX, request->members_count);
+        return tdm__fail(TDM_E_INVAL,
+                         "%s failed: %" PRIu32 " members are listed, expected 1 to %d. Start at "
+                         "least one receiver of the model and at most %d",
+                         action, request->members_count, TDM__UPDATE_MEMBERS_MAX,
+                         TDM__UPDATE_MEMBERS_MAX);
     }
     for (uint32_t i = 0; i < request->members_count; i++) {
         const struct tdm__member *member = &request->members[i];
 
         if (tdm__id_is_none(&member->actor) || member->incarnation == 0) {
-            return tdm__fail(TDM_E_INVAL, "member %" PRIu32 " (%s) has no actor or no incarnation",
-                             i, member_text(member, text));
+            return tdm__fail(TDM_E_INVAL,
+                             "%s failed: member %" PRIu32
+                             " (%s) has no actor or no incarnation. " TDM__REMEDY_DEFECT,
+                             action, i, tdm__member_text(member, text));
         }
         for (uint32_t k = 0; k < i; k++) {
             if (tdm__id_equal(&member->actor, &request->members[k].actor)) {
-                return tdm__fail(TDM_E_INVAL, "members %" PRIu32 " and %" PRIu32 " are both %s", k,
-                                 i, member_text(member, text));
+                return tdm__fail(TDM_E_INVAL,
+                                 "%s failed: members %" PRIu32 " and %" PRIu32
+                                 " are both %s. List each actor once",
+                                 action, k, i, tdm__member_text(member, text));
             }
         }
     }
@@ -176,18 +185,22 @@ static tdm_status check_successor(const struct tdm__update *last,
                                   const struct tdm__version_request *request)
 {
     const struct tdm__member *next = find_actor_member(request, &old->member.actor);
-    char text[MEMBER_TEXT_BYTES];
+    char text[TDM__MEMBER_TEXT_BYTES];
 
-    (void)member_text(&old->member, text);
+    (void)tdm__member_text(&old->member, text);
     if (next != NULL && next->incarnation < old->member.incarnation) {
         return tdm__fail(TDM_E_CONFLICT,
-                         "incarnation %" PRIu64 " is older than %s of epoch %" PRIu64,
+                         "beginning a weight update failed: it lists incarnation %" PRIu64
+                         ", which is older than %s of epoch %" PRIu64
+                         ". List the newest incarnation of each actor",
                          next->incarnation, text, last->epoch);
     }
     if (old->phase == TDM__MEMBER_DEAD) {
         if (next != NULL && next->incarnation == old->member.incarnation) {
-            return tdm__fail(TDM_E_ACTOR_DIED, "%s was named dead in epoch %" PRIu64, text,
-                             last->epoch);
+            return tdm__fail(TDM_E_ACTOR_DIED,
+                             "beginning a weight update failed: %s was named dead in epoch %" PRIu64
+                             " and is listed again. Leave it out, or restart the actor",
+                             text, last->epoch);
         }
         return TDM_OK;
     }
@@ -196,15 +209,16 @@ static tdm_status check_successor(const struct tdm__update *last,
         return TDM_OK;
     }
     if (last->outcome == TDM__UPDATE_COMMITTED && old->phase != TDM__MEMBER_FLIPPED) {
-        return tdm__fail(TDM_E_STATE,
-                         "%s has neither flipped to version %" PRIu64
-                         " nor died: wait for it, or kill it",
-                         text, last->version);
+        return tdm__fail(
+            TDM_E_STATE,
+            "beginning a weight update failed: %s has neither flipped to version %" PRIu64
+            " nor died. Wait for it, or kill it",
+            text, last->version);
     }
     if (next == NULL) {
         return tdm__fail(TDM_E_STATE,
-                         "%s took part in epoch %" PRIu64
-                         " and is left out of this update: kill it, or add it to the update",
+                         "beginning a weight update failed: %s took part in epoch %" PRIu64
+                         " and is left out of this update. Kill it, or add it to the update",
                          text, last->epoch);
     }
     return TDM_OK;
@@ -215,31 +229,45 @@ static tdm_status check_begin(const struct tdm__version_record *record,
                               const struct tdm__version_request *request)
 {
     const struct tdm__update *last = &record->update;
+    const struct tdm__past_update *past = find_past_update(record, &request->update);
     char text[TDM__ID_TEXT_BYTES];
 
     if (tdm__id_is_none(&request->update)) {
-        return tdm__fail(TDM_E_INVAL, "an update needs an id");
+        return tdm__fail(TDM_E_INVAL,
+                         "beginning a weight update failed: it has no ID. " TDM__REMEDY_DEFECT);
     }
-    if (find_past_update(record, &request->update) != NULL) {
-        return tdm__fail(TDM_E_STATE, "update %s is over", tdm__id_text(&request->update, text));
+    if (past != NULL) {
+        return tdm__fail(TDM_E_STATE,
+                         "beginning a weight update failed: update %s (epoch %" PRIu64
+                         ") was %s already. Begin one with a new ID",
+                         tdm__id_text(&request->update, text), past->epoch,
+                         tdm__update_outcome_name(past->outcome));
     }
     TDM_TRY(check_members(request));
     if (record->epoch < request->epoch) {
         return tdm__fail(TDM_E_CONFLICT,
-                         "the record is lost, or an older one: epoch %" PRIu64
-                         " was heard of, it is at %" PRIu64,
+                         "beginning a weight update failed: its source knows epoch %" PRIu64
+                         ", the record is at epoch %" PRIu64
+                         ". The store has lost data: restore the record, then begin again",
                          request->epoch, record->epoch);
     }
     if (request->base != record->version) {
         return tdm__fail(TDM_E_CONFLICT,
-                         "the base is version %" PRIu64 ", committed is version %" PRIu64,
+                         "beginning a weight update failed: it is based on version %" PRIu64
+                         ", but version %" PRIu64
+                         " is committed. Let only one process update the model, and begin again",
                          request->base, record->version);
     }
     if (record->version_highest == UINT64_MAX || request->version_floor == UINT64_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "no version is left above %" PRIu64, UINT64_MAX - 1);
+        return tdm__fail(TDM_E_LIMIT,
+                         "beginning a weight update failed: no version is left above %" PRIu64
+                         ". Use another name for the model",
+                         UINT64_MAX - 1);
     }
     if (last->outcome == TDM__UPDATE_UNDECIDED) {
-        return tdm__fail(TDM_E_STATE, "update %s (epoch %" PRIu64 ") is undecided",
+        return tdm__fail(TDM_E_STATE,
+                         "beginning a weight update failed: update %s (epoch %" PRIu64
+                         ") is undecided. Decide it first, or wait until its source has",
                          tdm__id_text(&last->id, text), last->epoch);
     }
     for (uint32_t i = 0; i < last->members_count; i++) {
@@ -322,24 +350,37 @@ static tdm_status find_requesting_member(struct tdm__version_record *record,
                                          const struct tdm__version_request *request,
                                          struct tdm__update_member **member_out)
 {
+    const char *action =
+        request->kind == TDM__VERSION_FLIPPED ? "reporting a flip" : "voting for a weight update";
     struct tdm__update *update = &record->update;
-    enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
     uint32_t index;
-    char text[MEMBER_TEXT_BYTES];
+    char text[TDM__MEMBER_TEXT_BYTES];
 
     if (!is_latest_update(record, &request->update)) {
-        TDM_TRY(tdm__version_outcome(record, &request->update, &outcome));
-        return tdm__fail(TDM_E_ABORTED, "the update is over (%s), epoch %" PRIu64 " has begun",
-                         tdm__update_outcome_name(outcome), record->epoch);
+        const struct tdm__past_update *past = find_past_update(record, &request->update);
+
+        if (past == NULL) {
+            return unknown_update_error(record, &request->update);
+        }
+        return tdm__fail(TDM_E_ABORTED,
+                         "%s failed: epoch %" PRIu64 " of this update was %s, and epoch %" PRIu64
+                         " has begun. Drop what was received of it",
+                         action, past->epoch, tdm__update_outcome_name(past->outcome),
+                         record->epoch);
     }
     index = tdm__version_member_index(update, &request->member);
     if (index == update->members_count) {
-        return tdm__fail(TDM_E_NOT_FOUND, "%s is no member of the update of epoch %" PRIu64,
-                         member_text(&request->member, text), update->epoch);
+        return tdm__fail(
+            TDM_E_NOT_FOUND,
+            "%s failed: %s is none of the %" PRIu32 " members of the update of epoch %" PRIu64
+            ". Wait for an update that lists it",
+            action, tdm__member_text(&request->member, text), update->members_count, update->epoch);
     }
     if (update->members[index].phase == TDM__MEMBER_DEAD) {
-        return tdm__fail(TDM_E_ACTOR_DIED, "%s was named dead in epoch %" PRIu64 ": stop",
-                         member_text(&request->member, text), update->epoch);
+        return tdm__fail(TDM_E_ACTOR_DIED,
+                         "%s failed: %s was named dead in epoch %" PRIu64
+                         ". End its process, and restart the actor",
+                         action, tdm__member_text(&request->member, text), update->epoch);
     }
     *member_out = &update->members[index];
     return TDM_OK;
@@ -352,19 +393,25 @@ static tdm_status apply_prepared(struct tdm__version_record *record,
     struct tdm__update_member *member = NULL;
     char old[TDM__HASH_TEXT_BYTES];
     char new[TDM__HASH_TEXT_BYTES];
+    char text[TDM__MEMBER_TEXT_BYTES];
 
     TDM_TRY(find_requesting_member(record, request, &member));
     TDM_ASSERT(member != NULL);
     if (member->voted) {
         if (!tdm__hash_equal(&member->hash, &request->hash)) {
-            return tdm__fail(TDM_E_CONFLICT, "voted for %s before, now for %s",
+            return tdm__fail(TDM_E_CONFLICT,
+                             "voting for a weight update failed: %s has voted for the hash %s and "
+                             "votes for %s now. " TDM__REMEDY_DEFECT,
+                             tdm__member_text(&request->member, text),
                              tdm__hash_text(&member->hash, old),
                              tdm__hash_text(&request->hash, new));
         }
         return TDM_OK;
     }
     if (record->update.outcome != TDM__UPDATE_UNDECIDED) {
-        return tdm__fail(TDM_E_ABORTED, "the update of epoch %" PRIu64 " is %s already",
+        return tdm__fail(TDM_E_ABORTED,
+                         "voting for a weight update failed: the update of epoch %" PRIu64
+                         " was %s already. Drop its weights and wait for the next update",
                          record->update.epoch, tdm__update_outcome_name(record->update.outcome));
     }
     member->phase = TDM__MEMBER_PREPARED;
@@ -381,7 +428,8 @@ static tdm_status evaluate_commit(const struct tdm__update *update,
 {
     const struct tdm__update_member *missing = NULL;
     enum tdm__update_abort_reason reason = TDM__UPDATE_NOT_ABORTED;
-    char text[MEMBER_TEXT_BYTES];
+    uint32_t missing_count = 0;
+    char text[TDM__MEMBER_TEXT_BYTES];
 
     for (uint32_t i = 0; i < update->members_count; i++) {
         const struct tdm__update_member *member = &update->members[i];
@@ -390,14 +438,19 @@ static tdm_status evaluate_commit(const struct tdm__update *update,
             reason = TDM__UPDATE_MEMBER_DIED;
         } else if (!member->voted) {
             missing = member;
+            missing_count++;
         } else if (update->members[0].voted && reason == TDM__UPDATE_NOT_ABORTED &&
                    !tdm__hash_equal(&member->hash, &update->members[0].hash)) {
             reason = TDM__UPDATE_HASH_MISMATCH;
         }
     }
     if (reason == TDM__UPDATE_NOT_ABORTED && missing != NULL) {
-        return tdm__fail(TDM_E_STATE, "%s has not voted in epoch %" PRIu64,
-                         member_text(&missing->member, text), update->epoch);
+        return tdm__fail(TDM_E_STATE,
+                         "committing a weight update failed: %s has not voted in epoch %" PRIu64
+                         "; %" PRIu32 " of %" PRIu32
+                         " votes are missing. Wait for them, or abort the update",
+                         tdm__member_text(&missing->member, text), update->epoch, missing_count,
+                         update->members_count);
     }
     *reason_out = reason;
     return TDM_OK;
@@ -412,7 +465,11 @@ static tdm_status apply_decide(struct tdm__version_record *record,
     enum tdm__update_abort_reason reason = TDM__UPDATE_ABORT_PROPOSED;
 
     if (request->proposal != TDM__UPDATE_COMMITTED && request->proposal != TDM__UPDATE_ABORTED) {
-        return tdm__fail(TDM_E_INVAL, "%d is neither commit nor abort", (int)request->proposal);
+        return tdm__fail(TDM_E_INVAL,
+                         "deciding a weight update failed: the proposal is %d, expected %d "
+                         "(commit) or %d (abort). " TDM__REMEDY_DEFECT,
+                         (int)request->proposal, (int)TDM__UPDATE_COMMITTED,
+                         (int)TDM__UPDATE_ABORTED);
     }
     if (!is_latest_update(record, &request->update)) {
         enum tdm__update_outcome outcome;
@@ -454,10 +511,14 @@ static tdm_status apply_flipped(struct tdm__version_record *record,
     TDM_TRY(find_requesting_member(record, request, &member));
     switch (record->update.outcome) {
     case TDM__UPDATE_UNDECIDED:
-        return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
+        return tdm__fail(TDM_E_STATE,
+                         "reporting a flip failed: the update of epoch %" PRIu64
+                         " is undecided. Flip only after it was committed",
                          record->update.epoch);
     case TDM__UPDATE_ABORTED:
-        return tdm__fail(TDM_E_ABORTED, "the update of epoch %" PRIu64 " is aborted",
+        return tdm__fail(TDM_E_ABORTED,
+                         "reporting a flip failed: the update of epoch %" PRIu64
+                         " was aborted. Drop its weights and wait for the next update",
                          record->update.epoch);
     case TDM__UPDATE_COMMITTED:
         break;
@@ -491,134 +552,33 @@ static tdm_status apply_lost(struct tdm__version_record *record,
                              const struct tdm__version_request *request, bool *changed)
 {
     struct tdm__update *update = &record->update;
-    char text[MEMBER_TEXT_BYTES];
+    char text[TDM__MEMBER_TEXT_BYTES];
 
     if (request->version == 0 || request->version != record->version) {
-        return tdm__fail(TDM_E_CONFLICT, "version %" PRIu64 " is not the committed one, %" PRIu64,
+        return tdm__fail(TDM_E_CONFLICT,
+                         "reporting a lost version failed: it names version %" PRIu64
+                         ", but version %" PRIu64 " is committed. Read the record again",
                          request->version, record->version);
     }
     if (record->bytes == TDM__BYTES_LOST) {
         return TDM_OK;
     }
     if (update->outcome == TDM__UPDATE_UNDECIDED) {
-        return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
+        return tdm__fail(TDM_E_STATE,
+                         "reporting a lost version failed: the update of epoch %" PRIu64
+                         " is undecided. Decide it first",
                          update->epoch);
     }
     mark_member_dead(update, request, changed);
     for (uint32_t i = 0; i < update->members_count; i++) {
         if (update->members[i].phase != TDM__MEMBER_DEAD) {
-            return tdm__fail(TDM_E_STATE, "%s lives and may hold version %" PRIu64,
-                             member_text(&update->members[i].member, text), record->version);
+            return tdm__fail(TDM_E_STATE,
+                             "reporting a lost version failed: %s may still hold version %" PRIu64
+                             ". Kill it and name it dead",
+                             tdm__member_text(&update->members[i].member, text), record->version);
         }
     }
     record->bytes = TDM__BYTES_LOST;
-    *changed = true;
-    return TDM_OK;
-}
-
-/* ---- join ---------------------------------------------------------------------------- */
-
-/* Checks whether the member of a JOIN request holds the committed version with the right hash. */
-static tdm_status check_join(const struct tdm__version_record *record,
-                             const struct tdm__version_request *request)
-{
-    char own[TDM__HASH_TEXT_BYTES];
-    char committed[TDM__HASH_TEXT_BYTES];
-
-    if (tdm__id_is_none(&request->member.actor) || request->member.incarnation == 0) {
-        return tdm__fail(TDM_E_INVAL, "the member that joins has no actor or no incarnation");
-    }
-    if (record->update.outcome == TDM__UPDATE_UNDECIDED) {
-        return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
-                         record->epoch);
-    }
-    if (request->version == 0 || request->version != record->version) {
-        return tdm__fail(TDM_E_CONFLICT, "version %" PRIu64 " is not the committed one, %" PRIu64,
-                         request->version, record->version);
-    }
-    if (record->bytes == TDM__BYTES_LOST) {
-        return tdm__fail(TDM_E_STATE, "version %" PRIu64 " is lost", record->version);
-    }
-    if (!tdm__hash_equal(&request->hash, &record->hash)) {
-        return tdm__fail(TDM_E_CONFLICT, "it holds %s, version %" PRIu64 " is %s",
-                         tdm__hash_text(&request->hash, own), record->version,
-                         tdm__hash_text(&record->hash, committed));
-    }
-    return TDM_OK;
-}
-
-/* Applies a JOIN request of a member that the latest update lists already. The member may join only
- * if the protocol expects nothing else of it. If the update has overwritten the committed version,
- * the member counts as flipped from now on, because it has shown that it holds that version. */
-static tdm_status rejoin_member(struct tdm__version_record *record,
-                                struct tdm__update_member *member, bool *changed)
-{
-    const struct tdm__update *update = &record->update;
-    char text[MEMBER_TEXT_BYTES];
-
-    (void)member_text(&member->member, text);
-    if (member->phase == TDM__MEMBER_DEAD) {
-        return tdm__fail(TDM_E_ACTOR_DIED, "%s was named dead in epoch %" PRIu64 ": stop", text,
-                         update->epoch);
-    }
-    if (update->outcome == TDM__UPDATE_COMMITTED && member->phase != TDM__MEMBER_FLIPPED) {
-        return tdm__fail(TDM_E_STATE, "%s has voted for version %" PRIu64 ": it may flip", text,
-                         update->version);
-    }
-    if (record->bytes == TDM__BYTES_OVERWRITTEN) {
-        member->phase = TDM__MEMBER_FLIPPED;
-        record->bytes = TDM__BYTES_HELD;
-        *changed = true;
-    }
-    return TDM_OK;
-}
-
-/* Marks earlier incarnations of the joining actor as dead, because the joining one lives. Refuses a
- * member that is itself an earlier incarnation. */
-static tdm_status end_earlier_incarnation(struct tdm__update *update,
-                                          const struct tdm__member *member)
-{
-    char text[MEMBER_TEXT_BYTES];
-
-    for (uint32_t i = 0; i < update->members_count; i++) {
-        struct tdm__update_member *other = &update->members[i];
-
-        if (!tdm__id_equal(&other->member.actor, &member->actor)) {
-            continue;
-        }
-        if (other->member.incarnation > member->incarnation) {
-            return tdm__fail(TDM_E_CONFLICT, "incarnation %" PRIu64 " is older than %s",
-                             member->incarnation, member_text(&other->member, text));
-        }
-        other->phase = TDM__MEMBER_DEAD;
-    }
-    return TDM_OK;
-}
-
-/* Applies a JOIN request: adds a member that has copied the committed version from a peer. The
- * member counts as flipped, so the next update must include it or name it dead. */
-static tdm_status apply_join(struct tdm__version_record *record,
-                             const struct tdm__version_request *request, bool *changed)
-{
-    struct tdm__update *update = &record->update;
-    uint32_t index;
-
-    TDM_TRY(check_join(record, request));
-    index = tdm__version_member_index(update, &request->member);
-    if (index < update->members_count) {
-        return rejoin_member(record, &update->members[index], changed);
-    }
-    TDM_TRY(end_earlier_incarnation(update, &request->member));
-    if (update->members_count == TDM__UPDATE_MEMBERS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "the update of epoch %" PRIu64 " has %d members already",
-                         update->epoch, TDM__UPDATE_MEMBERS_MAX);
-    }
-    update->members[update->members_count++] =
-        (struct tdm__update_member){.member = request->member,
-                                    .phase = TDM__MEMBER_FLIPPED,
-                                    .voted = true,
-                                    .hash = record->hash};
-    record->bytes = TDM__BYTES_HELD;
     *changed = true;
     return TDM_OK;
 }
@@ -631,24 +591,32 @@ static tdm_status apply_forget(struct tdm__version_record *record,
                                const struct tdm__version_request *request, bool *changed)
 {
     const struct tdm__update *update = &record->update;
-    char text[MEMBER_TEXT_BYTES];
+    char text[TDM__MEMBER_TEXT_BYTES];
 
     if (tdm__id_is_none(&update->id)) {
         return TDM_OK; /* The request is a repetition, or there was no record. */
     }
     if (!is_latest_update(record, &request->update)) {
-        return tdm__fail(TDM_E_CONFLICT, "epoch %" PRIu64 " is of another update", update->epoch);
+        return tdm__fail(TDM_E_CONFLICT,
+                         "forgetting the versions failed: the latest update (epoch %" PRIu64
+                         ") is not the one that was named. Read the record again",
+                         update->epoch);
     }
     if (update->outcome == TDM__UPDATE_UNDECIDED) {
-        return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
+        return tdm__fail(TDM_E_STATE,
+                         "forgetting the versions failed: the update of epoch %" PRIu64
+                         " is undecided. Decide it first",
                          update->epoch);
     }
     for (uint32_t i = 0; i < update->members_count; i++) {
         const struct tdm__update_member *member = &update->members[i];
 
         if (member->phase != TDM__MEMBER_FLIPPED && member->phase != TDM__MEMBER_DEAD) {
-            return tdm__fail(TDM_E_STATE, "%s may still ask for the outcome of epoch %" PRIu64,
-                             member_text(&member->member, text), update->epoch);
+            return tdm__fail(
+                TDM_E_STATE,
+                "forgetting the versions failed: %s may still ask for the outcome of epoch %" PRIu64
+                ". Wait until it has flipped, or name it dead",
+                tdm__member_text(&member->member, text), update->epoch);
         }
     }
     *record = (struct tdm__version_record){.epoch = 0};
@@ -669,10 +637,11 @@ static tdm_status check_source_state(const struct tdm__version_request *request)
         (!committed && request->proposal != TDM__UPDATE_ABORTED) ||
         committed != (request->update_version == request->version)) {
         return tdm__fail(TDM_E_INVAL,
-                         "nothing to restore: epoch %" PRIu64 ", version %" PRIu64
-                         ", committed %" PRIu64 ", %s",
-                         request->epoch, request->update_version, request->version,
-                         tdm__update_outcome_name(request->proposal));
+                         "restoring the version record failed: no source can know epoch %" PRIu64
+                         ", version %" PRIu64 " (%s), committed version %" PRIu64
+                         ". " TDM__REMEDY_DEFECT,
+                         request->epoch, request->update_version,
+                         tdm__update_outcome_name(request->proposal), request->version);
     }
     return TDM_OK;
 }
@@ -682,21 +651,23 @@ static tdm_status check_older_record(const struct tdm__version_record *record,
                                      const struct tdm__version_request *request)
 {
     const struct tdm__update *update = &record->update;
-    char text[MEMBER_TEXT_BYTES];
+    char text[TDM__MEMBER_TEXT_BYTES];
 
     if (tdm__id_is_none(&update->id)) {
         return TDM_OK;
     }
     if (!member_equal(&update->source, &request->source)) {
-        return tdm__fail(TDM_E_CONFLICT, "epoch %" PRIu64 " was begun by %s: it has the record",
-                         update->epoch, member_text(&update->source, text));
+        return tdm__fail(TDM_E_CONFLICT,
+                         "restoring the version record failed: epoch %" PRIu64
+                         " was begun by another source, %s. Let only one process update the model",
+                         update->epoch, tdm__member_text(&update->source, text));
     }
     if (record->epoch >= request->epoch || record->version > request->version ||
         record->version_highest > request->update_version) {
         return tdm__fail(TDM_E_CONFLICT,
-                         "the record is at epoch %" PRIu64 ", version %" PRIu64 " of %" PRIu64
-                         ": epoch %" PRIu64 ", version %" PRIu64 " of %" PRIu64
-                         " are not restored over it",
+                         "restoring the version record failed: it has epoch %" PRIu64
+                         ", version %" PRIu64 " of %" PRIu64 ", not older than epoch %" PRIu64
+                         ", version %" PRIu64 " of %" PRIu64 ". It is not lost: read it again",
                          record->epoch, record->version, record->version_highest, request->epoch,
                          request->version, request->update_version);
     }
@@ -773,13 +744,16 @@ tdm_status tdm__version_apply_request(struct tdm__version_record *record,
     case TDM__VERSION_LOST:
         return apply_lost(record, request, changed_out);
     case TDM__VERSION_JOIN:
-        return apply_join(record, request, changed_out);
+        return tdm__version_apply_join(record, request, changed_out);
     case TDM__VERSION_FORGET:
         return apply_forget(record, request, changed_out);
     case TDM__VERSION_RESTORE:
         return apply_restore(record, request, changed_out);
     }
-    return tdm__fail(TDM_E_INVAL, "no such step: %d", (int)request->kind);
+    return tdm__fail(TDM_E_INVAL,
+                     "changing the version record failed: the request is of kind %d, expected 0 to "
+                     "%d. " TDM__REMEDY_DEFECT,
+                     (int)request->kind, (int)TDM__VERSION_RESTORE);
 }
 
 tdm_status tdm__version_apply_batched(struct tdm__version_record *record,

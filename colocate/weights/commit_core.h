@@ -199,6 +199,12 @@ tdm_status tdm__version_outcome(const struct tdm__version_record *record,
 uint32_t tdm__version_member_index(const struct tdm__update *update,
                                    const struct tdm__member *member);
 
+/* Size in bytes of a member as text in error messages, including the terminating NUL. */
+enum { TDM__MEMBER_TEXT_BYTES = TDM__ID_TEXT_BYTES + 32 };
+
+/* Writes a member's actor ID and incarnation to `text`, for error messages, and returns `text`. */
+const char *tdm__member_text(const struct tdm__member *member, char text[TDM__MEMBER_TEXT_BYTES]);
+
 /* Returns the name of an outcome, for example "committed", for messages. */
 const char *tdm__update_outcome_name(enum tdm__update_outcome outcome);
 

@@ -18,6 +18,11 @@
  * changes: the store may keep records that were written by an earlier program. */
 enum { FORMAT_VERSION = 2 };
 
+/* Remedy for a record that this program cannot read. */
+#define OTHER_TANDEM                                                                               \
+    "Use the Tandem that wrote it, or delete the record from the store while nothing uses the "    \
+    "model"
+
 /* ---- members ------------------------------------------------------------------------- */
 
 struct tdm__update_member_message tdm__member_to_message(const struct tdm__member *member)
@@ -106,8 +111,8 @@ static tdm_status check_range(uint64_t number, uint64_t low, uint64_t high, cons
 {
     if (number < low || number > high) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading the version record failed: %s %" PRIu64 ", known are %" PRIu64
-                         " to %" PRIu64,
+                         "reading the version record failed: its %s is %" PRIu64
+                         ", expected %" PRIu64 " to %" PRIu64 ". " OTHER_TANDEM,
                          what, number, low, high);
     }
     return TDM_OK;
@@ -116,12 +121,13 @@ static tdm_status check_range(uint64_t number, uint64_t low, uint64_t high, cons
 /* Reads the members of the latest update. */
 static tdm_status read_members(const struct tdm__message_list *list, struct tdm__update *update)
 {
-    TDM_TRY(check_range(list->count, 1, TDM__UPDATE_MEMBERS_MAX, "members"));
+    TDM_TRY(check_range(list->count, 1, TDM__UPDATE_MEMBERS_MAX, "number of members"));
     for (uint32_t i = 0; i < list->count; i++) {
         struct tdm__stored_member_message message;
 
         tdm__message_list_read(list, i, &message, sizeof(message));
-        TDM_TRY(check_range(message.phase, TDM__MEMBER_STAGING, TDM__MEMBER_DEAD, "phase"));
+        TDM_TRY(
+            check_range(message.phase, TDM__MEMBER_STAGING, TDM__MEMBER_DEAD, "phase of a member"));
         update->members[i] =
             (struct tdm__update_member){.member = {message.actor, message.incarnation},
                                         .phase = (enum tdm__member_phase)message.phase,
@@ -153,13 +159,13 @@ static tdm_status read_update(const struct tdm__stored_update_message *message,
 static tdm_status read_past_updates(const struct tdm__message_list *list,
                                     struct tdm__version_record *record)
 {
-    TDM_TRY(check_range(list->count, 0, TDM__PAST_UPDATES_MAX, "past updates"));
+    TDM_TRY(check_range(list->count, 0, TDM__PAST_UPDATES_MAX, "number of past updates"));
     for (uint32_t i = 0; i < list->count; i++) {
         struct tdm__stored_past_update_message message;
 
         tdm__message_list_read(list, i, &message, sizeof(message));
-        TDM_TRY(
-            check_range(message.outcome, TDM__UPDATE_COMMITTED, TDM__UPDATE_ABORTED, "outcome"));
+        TDM_TRY(check_range(message.outcome, TDM__UPDATE_COMMITTED, TDM__UPDATE_ABORTED,
+                            "outcome of a past update"));
         record->past_updates[i] =
             (struct tdm__past_update){.id = message.id,
                                       .epoch = message.epoch,
@@ -200,8 +206,8 @@ static tdm_status check_consistency(const struct tdm__version_record *record)
         (committed && !all_voted(record))) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "reading the version record failed: epoch %" PRIu64 ", version %" PRIu64
-                         " of %" PRIu64 " do not go with its update (epoch %" PRIu64
-                         ", version %" PRIu64 ", %s)",
+                         " of %" PRIu64 " contradict its latest update (epoch %" PRIu64
+                         ", version %" PRIu64 ", %s). " OTHER_TANDEM,
                          record->epoch, record->version, record->version_highest, update->epoch,
                          update->version, tdm__update_outcome_name(update->outcome));
     }
@@ -213,14 +219,21 @@ static tdm_status read_record(const tdm_value *root, struct tdm__version_record 
 {
     struct tdm__stored_version_record_message message;
 
-    TDM_TRY(tdm__wrap(tdm__stored_version_record_decode(root, &message),
-                      "version record (this program knows format %d)", FORMAT_VERSION));
+    tdm_status status = tdm__stored_version_record_decode(root, &message);
+
+    if (status != TDM_OK) {
+        return tdm__fail(
+            status,
+            "reading the version record failed: this Tandem reads format %d: %s. " OTHER_TANDEM,
+            FORMAT_VERSION, tdm_error_detail());
+    }
     TDM_TRY(check_range(message.format, FORMAT_VERSION, FORMAT_VERSION, "format"));
     record->epoch = message.epoch;
     record->version_highest = message.version_highest;
     record->version = message.version;
     record->hash = (struct tdm__hash){message.hash_high, message.hash_low};
-    TDM_TRY(check_range(message.bytes, TDM__BYTES_HELD, TDM__BYTES_OVERWRITTEN, "bytes"));
+    TDM_TRY(
+        check_range(message.bytes, TDM__BYTES_HELD, TDM__BYTES_OVERWRITTEN, "state of the bytes"));
     record->bytes = (enum tdm__version_bytes)message.bytes;
     if (message.has_update) {
         TDM_TRY(read_update(&message.update, &record->update));
@@ -237,7 +250,7 @@ tdm_status tdm__version_record_decode(struct tdm_bytes bytes,
     tdm_status status;
 
     memset(&record, 0, sizeof(record));
-    TDM_TRY(tdm_document_parse(bytes, &document));
+    TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "reading the version record failed"));
     status = read_record(tdm_document_root(document), &record);
     tdm_document_destroy(document);
     if (status == TDM_OK) {

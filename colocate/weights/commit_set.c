@@ -51,7 +51,8 @@ static tdm_status pending_set_add(struct pending_set *set, const struct tdm__ver
     for (uint32_t i = 0; i < index; i++) {
         if (strcmp(set->keys[i], set->keys[index]) == 0) {
             return tdm__fail(TDM_E_INVAL,
-                             "submitting the set of models failed: %s is in the set twice",
+                             "requesting a version of several models failed: model %s is named "
+                             "twice. Name each model once",
                              item->model);
         }
     }
@@ -70,8 +71,9 @@ static tdm_status pending_set_create(const struct tdm__version_set_item *items, 
 
     if (count == 0 || count > TDM__VERSION_SET_MAX) {
         return tdm__fail(TDM_E_INVAL,
-                         "submitting the set of models failed: a set has 1 to %d models, not %u",
-                         TDM__VERSION_SET_MAX, count);
+                         "requesting a version of several models failed: the request names %u "
+                         "models, expected 1 to %d. Commit at most %d models together",
+                         count, TDM__VERSION_SET_MAX, TDM__VERSION_SET_MAX);
     }
     set = calloc(1, sizeof(*set));
     if (set == NULL) {
@@ -105,8 +107,8 @@ static tdm_status read_record(struct pending_set *set, const struct tdm__txn *tx
     memset(&set->records[index], 0, sizeof(set->records[index]));
     return stored == NULL
                ? TDM_OK
-               : tdm__wrap(tdm__version_record_decode(stored->bytes, &set->records[index]), "%s",
-                           set->keys[index]);
+               : tdm__wrap(tdm__version_record_decode(stored->bytes, &set->records[index]),
+                           "record %s", set->keys[index]);
 }
 
 /* The body of the transaction: applies the requests and writes what they change. A record that they
@@ -124,7 +126,7 @@ static tdm_status pending_set_transaction(void *arg, struct tdm__txn *txn)
     status =
         tdm__version_apply_set(set->records, set->requests, set->count, set->changed, &refused);
     if (status != TDM_OK) {
-        return tdm__wrap(status, "%s", set->keys[refused]);
+        return tdm__wrap(status, "record %s", set->keys[refused]);
     }
     for (uint32_t i = 0; i < set->count; i++) {
         changes = changes || set->changed[i];

@@ -60,15 +60,20 @@ static tdm_status check_blocks(const struct tdm_tensor_info *tensor, const struc
 {
     if (tensor->dims_count != 2 || slice->flat != 0) {
         return tdm__fail(TDM_E_INVAL,
-                         "planning the transfer failed: tensor %s: only boxes of matrices become "
-                         "%s; it has %" PRIu32 " dimensions, the slice is %s",
+                         "planning the transfer of weights failed: tensor %s: only boxes of "
+                         "matrices become %s; it has %" PRIu32
+                         " dimensions, the slice is %s. Declare the slice in the trainer's dtype, "
+                         "or as a box of 2 dimensions",
                          tensor->name, tdm_dtype_name(TDM_F8_E4M3), tensor->dims_count,
                          slice->flat != 0 ? "flat" : "a box");
     }
     if (tensor->shape[0] > UINT32_MAX || tensor->shape[1] > UINT32_MAX) {
-        return tdm__fail(TDM_E_LIMIT,
-                         "planning the transfer failed: tensor %s: more than 2^32 rows or columns",
-                         tensor->name);
+        return tdm__fail(
+            TDM_E_LIMIT,
+            "planning the transfer of weights failed: tensor %s: %" PRIu64 " rows and %" PRIu64
+            " columns, at most %u of each become %s. Declare the slice in the trainer's dtype",
+            tensor->name, tensor->shape[0], tensor->shape[1], UINT32_MAX,
+            tdm_dtype_name(TDM_F8_E4M3));
     }
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t end = slice->offset[i] + slice->extent[i];
@@ -76,9 +81,11 @@ static tdm_status check_blocks(const struct tdm_tensor_info *tensor, const struc
         if (!has_whole_blocks(slice->offset[i], end, tensor->shape[i])) {
             return tdm__fail(
                 TDM_E_INVAL,
-                "planning the transfer failed: tensor %s: a slice from %" PRIu64 " to %" PRIu64
-                " of dimension %" PRIu32 " (%" PRIu64 ") cuts blocks of %d",
-                tensor->name, slice->offset[i], end, i, tensor->shape[i], TDM__FP8_BLOCK);
+                "planning the transfer of weights failed: tensor %s: a slice from %" PRIu64
+                " to %" PRIu64 " of dimension %" PRIu32 " (%" PRIu64
+                ") cuts blocks of %d. Let the slice begin and end at multiples of %d",
+                tensor->name, slice->offset[i], end, i, tensor->shape[i], TDM__FP8_BLOCK,
+                TDM__FP8_BLOCK);
         }
     }
     return TDM_OK;
@@ -94,9 +101,12 @@ tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor, const struct
     }
     return from_float && wanted == TDM_F8_E4M3
                ? check_blocks(tensor, slice)
-               : tdm__fail(TDM_E_INVAL,
-                           "planning the transfer failed: tensor %s: %s does not become %s",
-                           tensor->name, tdm_dtype_name(tensor->dtype), tdm_dtype_name(wanted));
+               : tdm__fail(
+                     TDM_E_INVAL,
+                     "planning the transfer of weights failed: tensor %s: %s does not become %s. "
+                     "Declare the slice in %s, or in a dtype to which it can be converted",
+                     tensor->name, tdm_dtype_name(tensor->dtype), tdm_dtype_name(wanted),
+                     tdm_dtype_name(tensor->dtype));
 }
 
 /* ---- rectangles ---------------------------------------------------------------------- */

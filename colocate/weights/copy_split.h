@@ -8,8 +8,8 @@
 #include <tandem/tensor.h>
 
 /* A slice that is larger than a chunk is sent in pieces, which are consecutive byte ranges of the
- * slice. A rectangle that crosses the ends of such a range has at most three pieces inside the
- * range: the rest of one row, whole rows, and the beginning of one row. */
+ * slice. If a rectangle crosses the ends of such a range, what lies inside the range is at most
+ * three rectangles. These are the rest of one row, whole rows, and the beginning of one row. */
 
 /* The largest number of rectangles into which one piece divides a copy. */
 enum { TDM__COPY_SPLIT_MAX = 3 };

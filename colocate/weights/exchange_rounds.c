@@ -1,8 +1,8 @@
 /* exchange_rounds.c - one trainer rank's part of the rounds in which ranks exchange pieces. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The pieces of a round are ordered by sender and carrier, so that the pieces that one rank gives
- * to another follow one another in both buffers, and so do their checksums. Everything is allocated
+/* The pieces of a round are ordered by sender and carrier. The pieces that one rank gives to
+ * another thus follow one another in both buffers, as do their checksums. Everything is allocated
  * at the creation, so that no round fails. One thread enters at a time. */
 
 #include "colocate/weights/exchange_rounds.h"

@@ -13,6 +13,7 @@
 #include "colocate/weights/layout.h"
 
 #include "colocate/weights/convert.h"
+#include "colocate/weights/remedies.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 
@@ -33,7 +34,8 @@ static tdm_status check_slice_range(const struct tdm_slice *slice, uint32_t inde
     if (extent == 0 || extent > limit || offset > limit - extent) {
         return tdm__fail(TDM_E_INVAL,
                          "checking the layout failed: slice %" PRIu32 " of tensor %s: %s %" PRIu32
-                         " has %" PRIu64 " at %" PRIu64 " of %" PRIu64,
+                         " has %" PRIu64 " elements from %" PRIu64 " on, the tensor has %" PRIu64
+                         ". Declare a slice that is not empty and lies in the tensor",
                          index, name, slice->flat != 0 ? "flat list" : "dimension", dimension,
                          extent, offset, limit);
     }
@@ -49,7 +51,8 @@ static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
     if (slice->tensor >= manifest->tensors_count) {
         return tdm__fail(TDM_E_INVAL,
                          "checking the layout failed: slice %" PRIu32 " is of tensor %" PRIu32
-                         ", there are %" PRIu32,
+                         ", the model has %" PRIu32
+                         " tensors, counted from 0. Declare slices of these only",
                          index, slice->tensor, manifest->tensors_count);
     }
     tensor = &manifest->tensors[slice->tensor];
@@ -67,7 +70,8 @@ tdm_status tdm__layout_check(const struct tdm__layout *layout, const struct tdm_
 {
     if (layout->slices_count > TDM__LAYOUT_SLICES_MAX) {
         return tdm__fail(TDM_E_LIMIT,
-                         "checking the layout failed: a rank has %" PRIu32 " slices, at most %d",
+                         "checking the layout failed: a rank has %" PRIu32
+                         " slices, at most %d are allowed. Declare fewer and larger slices",
                          layout->slices_count, TDM__LAYOUT_SLICES_MAX);
     }
     for (uint32_t i = 0; i < layout->slices_count; i++) {
@@ -100,7 +104,8 @@ tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
         TDM_TRY(tdm__wrap(tdm__region_contents_at(regions, slice->address,
                                                   tdm__slice_bytes(manifest, slice),
                                                   &slices_out[i].address),
-                          "slice %" PRIu32 ", of %s", i, manifest->tensors[slice->tensor].name));
+                          "reading slice %" PRIu32 " of tensor %s failed", i,
+                          manifest->tensors[slice->tensor].name));
     }
     return TDM_OK;
 }
@@ -160,10 +165,11 @@ static tdm_status read_slice(const struct tdm__message_list *slices, uint32_t in
 
     tdm__message_list_read(slices, index, &message, sizeof(message));
     if (message.tensor > TDM__MANIFEST_TENSORS_MAX || message.dtype > UINT8_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "reading the layout failed: slice %" PRIu32 " is of tensor %" PRIu32
-                         ", of dtype %" PRIu32,
-                         index, message.tensor, message.dtype);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading the layout of another rank failed: slice %" PRIu32 " is of tensor %" PRIu32
+            " and dtype %" PRIu32 ", at most %d and %d are known. " TDM__REMEDY_DEFECT,
+            index, message.tensor, message.dtype, TDM__MANIFEST_TENSORS_MAX, UINT8_MAX);
     }
     *slice = (struct tdm_slice){
         .tensor = message.tensor,
@@ -188,7 +194,8 @@ static tdm_status read_slices(const tdm_value *root, struct tdm__layout *layout_
     TDM_TRY(tdm__rank_layout_decode(root, &message));
     if (message.slices.count > TDM__LAYOUT_SLICES_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading the layout failed: %" PRIu32 " slices, at most %d",
+                         "reading the layout of another rank failed: it has %" PRIu32
+                         " slices, at most %d are allowed. " TDM__REMEDY_DEFECT,
                          message.slices.count, TDM__LAYOUT_SLICES_MAX);
     }
     slices = calloc(message.slices.count + (size_t)1, sizeof(*slices));

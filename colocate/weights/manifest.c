@@ -11,6 +11,7 @@
 
 #include "colocate/weights/manifest.h"
 
+#include "colocate/weights/remedies.h"
 #include "colocate/weights/tensor.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -43,13 +44,16 @@ static tdm_status check_tensor(const struct tdm_tensor_info *tensor, uint32_t in
         if (*c <= ' ' || *c > '~') {
             return tdm__fail(TDM_E_INVAL,
                              "checking the model failed: tensor %" PRIu32
-                             ": byte %td of its name is 0x%02x, not printable",
+                             ": byte %td of its name is 0x%02x, not printable. Use printable "
+                             "characters other than the space",
                              index, c - tensor->name, (unsigned)(unsigned char)*c);
         }
     }
     if (tdm_tensor_bytes(tensor) == 0) {
-        return tdm__fail(TDM_E_INVAL, "checking the model failed: tensor %s is empty",
-                         tensor->name);
+        return tdm__fail(
+            TDM_E_INVAL,
+            "checking the model failed: tensor %s is empty. Leave it out, or correct its shape",
+            tensor->name);
     }
     return TDM_OK;
 }
@@ -85,9 +89,11 @@ static tdm_status check_unique(const struct tdm__manifest *manifest)
         }
     }
     free(sorted);
-    return twice == NULL ? TDM_OK
-                         : tdm__fail(TDM_E_INVAL,
-                                     "checking the model failed: two tensors are named %s", twice);
+    return twice == NULL
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL,
+                           "checking the model failed: two tensors are named %s. Rename one",
+                           twice);
 }
 
 /* Computes the manifest's hash from the fixed-size form of all tensors. */
@@ -126,12 +132,13 @@ static tdm_status add_tensor(struct tdm__manifest *manifest, const struct tdm_te
     if (tdm_tensor_bytes(tensor) > size_bytes_max - manifest->size_bytes) {
         return tdm__fail(TDM_E_LIMIT,
                          "checking the model failed: the tensors up to %s have more than %" PRIu64
-                         " bytes",
+                         " bytes. Correct their shapes",
                          tensor->name, size_bytes_max);
     }
     copy->name = strdup(tensor->name);
     if (copy->name == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "name of tensor %" PRIu32, index);
+        return tdm__fail(TDM_E_NOMEM,
+                         "allocating the name of tensor %" PRIu32 " failed: out of memory", index);
     }
     copy->dtype = tensor->dtype;
     copy->dims_count = tensor->dims_count;
@@ -163,8 +170,9 @@ tdm_status tdm__manifest_create(const struct tdm_tensor_info *tensors, uint32_t 
 
     if (tensors_count == 0 || tensors_count > TDM__MANIFEST_TENSORS_MAX) {
         return tdm__fail(TDM_E_INVAL,
-                         "checking the model failed: a model has 1 to %d tensors, not %" PRIu32,
-                         TDM__MANIFEST_TENSORS_MAX, tensors_count);
+                         "checking the model failed: it has %" PRIu32
+                         " tensors, expected 1 to %d. Declare at least one tensor and at most %d",
+                         tensors_count, TDM__MANIFEST_TENSORS_MAX, TDM__MANIFEST_TENSORS_MAX);
     }
     manifest = calloc(1, sizeof(*manifest));
     if (manifest == NULL) {
@@ -225,8 +233,8 @@ static tdm_status read_tensor(const struct tdm__message_list *tensors, uint32_t 
     tdm__message_list_read(tensors, index, &message, sizeof(message));
     if (message.shape.count > TDM_DIMS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading the manifest failed: tensor %" PRIu32 " has %" PRIu32
-                         " dimensions, at most %d",
+                         "reading the manifest of another process failed: tensor %" PRIu32
+                         " has %" PRIu32 " dimensions, at most %d are allowed. " TDM__REMEDY_DEFECT,
                          index, message.shape.count, TDM_DIMS_MAX);
     }
     tensor->name = message.name;
@@ -247,7 +255,8 @@ tdm_status tdm__manifest_from_message(const struct tdm__model_manifest_message *
 
     if (count == 0 || count > TDM__MANIFEST_TENSORS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading the manifest failed: %" PRIu32 " tensors, expected 1 to %d",
+                         "reading the manifest of another process failed: it has %" PRIu32
+                         " tensors, expected 1 to %d. " TDM__REMEDY_DEFECT,
                          count, TDM__MANIFEST_TENSORS_MAX);
     }
     tensors = calloc(count, sizeof(*tensors));
@@ -262,7 +271,7 @@ tdm_status tdm__manifest_from_message(const struct tdm__model_manifest_message *
     if (status == TDM_OK) {
         status = tdm__manifest_create(tensors, count, manifest_out);
         if (status != TDM_OK && status != TDM_E_NOMEM) {
-            status = tdm__wrap(TDM_E_PROTOCOL, "manifest");
+            status = tdm__wrap(TDM_E_PROTOCOL, "reading the manifest of another process failed");
         }
     }
     free(tensors);

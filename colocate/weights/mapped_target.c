@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/mapped_target.h"
 
+#include "colocate/weights/remedies.h"
 #include "runtime/error.h"
 
 /* Opens the memory blocks of an engine rank's target by their keys. */
@@ -37,10 +38,10 @@ tdm_status tdm__mapped_target_map(struct tdm__mapped_target *target, struct tdm_
 {
     TDM_TRY(import_blocks(device, from, target));
     if (target->size_bytes < wanted_bytes) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "mapping the target failed: engine rank %u has a target of %zu bytes, not %llu", index,
-            target->size_bytes, (unsigned long long)wanted_bytes);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "mapping the weights of engine rank %u failed: its memory has %zu bytes, "
+                         "the transfer plan needs %llu. " TDM__REMEDY_DEFECT,
+                         index, target->size_bytes, (unsigned long long)wanted_bytes);
     }
     return map_blocks(device, target);
 }

@@ -9,6 +9,7 @@
 
 #include "colocate/weights/merged_handles.h"
 
+#include "colocate/weights/remedies.h"
 #include "runtime/error.h"
 
 #include <inttypes.h>
@@ -41,9 +42,9 @@ static tdm_status check_header(const struct tdm__tensor_handles_header *header,
         return TDM_OK;
     }
     return tdm__fail(TDM_E_PROTOCOL,
-                     "merging tensor handles failed: bucket %" PRIu32 " of %" PRIu32
-                     ", epoch %" PRIu64 "; another writer's are of bucket %" PRIu32 " of %" PRIu32
-                     ", epoch %" PRIu64 ", or of another update or node",
+                     "merging the descriptions of a bucket failed: bucket %" PRIu32 " of %" PRIu32
+                     ", epoch %" PRIu64 "; another writer describes bucket %" PRIu32 " of %" PRIu32
+                     ", epoch %" PRIu64 ", or it is of another update or node. " TDM__REMEDY_DEFECT,
                      header->bucket, header->buckets_count, header->epoch, first->bucket,
                      first->buckets_count, first->epoch);
 }
@@ -54,8 +55,9 @@ static tdm_status check_writer(const struct tdm__tensor_handles *handles, uint32
     for (uint32_t i = 0; i < handles->header.storages_count && writer != TDM__WRITER_UNKNOWN; i++) {
         if (handles->storages[i].writer != writer) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "merging tensor handles failed: storage %" PRIu32
-                             " was written by rank %" PRIu32 ", given by rank %" PRIu32,
+                             "merging the descriptions of a bucket failed: storage %" PRIu32
+                             " was written by rank %" PRIu32 ", given by rank %" PRIu32
+                             ". " TDM__REMEDY_DEFECT,
                              i, handles->storages[i].writer, writer);
         }
     }
@@ -68,24 +70,28 @@ static tdm_status check_mergeable(const struct tdm__tensor_handles *parts, uint3
     const struct tdm__tensor_handles *part = &parts[index];
 
     if (part->header.storages_count != 1 || parts[0].header.storages_count != 1) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "merging tensor handles failed: %" PRIu32 " and %" PRIu32
-                         " storages, of which several writers have one each",
-                         parts[0].header.storages_count, part->header.storages_count);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "merging the descriptions of a bucket failed: two writers describe %" PRIu32
+            " and %" PRIu32 " storages, expected 1 each. " TDM__REMEDY_DEFECT,
+            parts[0].header.storages_count, part->header.storages_count);
     }
     TDM_TRY(check_header(&part->header, &parts[0].header));
     if (!storages_are_equal(&part->storages[0], &parts[0].storages[0])) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "merging tensor handles failed: %" PRIu64 " bytes at %" PRIu64
-                         " of a block, another writer's "
-                         "are %" PRIu64 " bytes at %" PRIu64 ", or of another block",
+                         "merging the descriptions of a bucket failed: it is %" PRIu64
+                         " bytes at %" PRIu64 " of a block; another writer describes %" PRIu64
+                         " bytes at %" PRIu64 ", or of another block. " TDM__REMEDY_DEFECT,
                          part->storages[0].size_bytes, part->storages[0].offset_bytes,
                          parts[0].storages[0].size_bytes, parts[0].storages[0].offset_bytes);
     }
     for (uint32_t i = 0; i < index; i++) {
         if (part->storages[0].writer == parts[i].storages[0].writer) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "merging tensor handles failed: two descriptions of the same bucket");
+                             "merging the descriptions of a bucket failed: descriptions %" PRIu32
+                             " and %" PRIu32 " are both of trainer rank %" PRIu32
+                             ". " TDM__REMEDY_DEFECT,
+                             i, index, part->storages[0].writer);
         }
     }
     return TDM_OK;
@@ -111,12 +117,11 @@ static tdm_status merge_records(const struct tdm__tensor_handles *parts, uint32_
     uint32_t at = 0;
 
     if (tensors_count == UINT32_MAX || parts_count > TDM__TENSOR_HANDLES_STORAGES_MAX) {
-        return tdm__fail(TDM_E_LIMIT,
-                         "merging tensor handles failed: %" PRIu32
-                         " descriptions of one bucket; allowed are %d, with %d "
-                         "tensors together. Use smaller buckets",
-                         parts_count, TDM__TENSOR_HANDLES_STORAGES_MAX,
-                         TDM__TENSOR_HANDLES_TENSORS_MAX);
+        return tdm__fail(
+            TDM_E_LIMIT,
+            "merging the descriptions of a bucket failed: it has %" PRIu32
+            " descriptions, at most %d with %d tensors together are allowed. Use smaller buckets",
+            parts_count, TDM__TENSOR_HANDLES_STORAGES_MAX, TDM__TENSOR_HANDLES_TENSORS_MAX);
     }
     merged->header = parts[0].header;
     merged->header.storages_count = parts_count;

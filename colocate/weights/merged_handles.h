@@ -24,11 +24,12 @@ typedef tdm_status tdm__handles_check(const void *arg, const struct tdm__tensor_
 
 /* Decodes the descriptions of one bucket and merges their tensors, in the order of the
  * descriptions, of which there is at least one. The tensors of description i have the storage i,
- * whose field `writer` names the rank that wrote them. An error names the writer. It is what
- * tdm__tensor_handles_decode() or `check`, which gets `arg`, returns, or TDM_E_PROTOCOL if
- * - the descriptions are of different buckets, updates or nodes, or of different storages;
- * - one of several descriptions has more than one storage;
- * - a description names another writer than its own, or a writer has two descriptions.
+ * whose field `writer` names the rank that wrote them. An error names the writer. Failures of
+ * tdm__tensor_handles_decode() and of `check`, which gets `arg`, are returned. Fails with
+ * TDM_E_PROTOCOL in these cases:
+ * - The descriptions are of different buckets, updates or nodes, or of different storages.
+ * - One of several descriptions has more than one storage.
+ * - A description names another writer than its own, or a writer has two descriptions.
  * The caller releases the result with tdm__tensor_handles_fini(). */
 tdm_status tdm__merged_handles_decode(const struct tdm__bucket_description *descriptions,
                                       uint32_t descriptions_count, tdm__handles_check *check,

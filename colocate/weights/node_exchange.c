@@ -8,8 +8,9 @@
  * 2. It sorts all copies by the bytes that they read and by the node that wants these bytes. Copies
  *    that are equal in both become one piece.
  * 3. It goes through the pieces in the order in which the chunks need them, and gives each piece a
- *    carrier: the trainer rank nearest to one of the engine ranks that want the piece. Among
- *    equally near ranks the planner chooses the one that has received the fewest bytes so far.
+ *    carrier. That is the trainer rank nearest to one of the engine ranks that want the piece.
+ *    Among equally near ranks the planner chooses the one that has received the fewest bytes so
+ * far.
  * 4. It puts the piece into the first round of its chunk that has enough free bytes. Pieces that a
  *    later chunk wants as well have rounds of their own, so that the part of the receive buffer
  *    that outlives a round contains such pieces only.
@@ -266,12 +267,12 @@ static tdm_status choose_carrier(struct exchange_planner *planner, struct draft 
         if (tdm__location_locality(&planner->options->from_locations[rank],
                                    &planner->options->to_locations[image]) ==
             TDM__LOCALITY_OTHER_NODE) {
-            return tdm__fail(TDM_E_UNSUPPORTED,
-                             "planning the exchange between nodes failed: engine rank %u is on a "
-                             "node without a trainer rank, which would "
-                             "write there what %u trainer ranks on other nodes have: place a "
-                             "trainer rank on each node with engines",
-                             image, planner->transfer_plan->from_count);
+            return tdm__fail(
+                TDM_E_UNSUPPORTED,
+                "planning the exchange between nodes failed: engine rank %u is on a node without a "
+                "trainer rank, which would write there what %u trainer ranks on other nodes have. "
+                "Place a trainer rank on each node with engines",
+                image, planner->transfer_plan->from_count);
         }
         if (i == 0 || planner->received[rank] < planner->received[draft->piece.carrier]) {
             draft->piece.carrier = rank;

@@ -8,7 +8,7 @@
  * tensor and element. Overlaps that are no equal slices are refused.
  *
  * Ranks that are equally near share the work. The compiler's first pass counts the bytes that a
- * rank must send because no other one is as near; the second pass gives the rest to the ranks that
+ * rank must send because no other one is as near. The second pass gives the rest to the ranks that
  * have sent the fewest. The result depends on the arguments only. There are no locks. */
 
 #include "colocate/weights/plan_sources.h"
@@ -117,8 +117,9 @@ static tdm_status overlap_error(const struct tdm__plan_sources *sources,
                                 const struct tdm__element_run *second)
 {
     return tdm__fail(TDM_E_INVAL,
-                     "planning the transfer failed: tensor %s: elements %" PRIu64 " to %" PRIu64
-                     " are in slices of rank %" PRIu32 " and of rank %" PRIu32,
+                     "planning the transfer of weights failed: tensor %s: elements %" PRIu64
+                     " to %" PRIu64 " are in slices of rank %" PRIu32 " and of rank %" PRIu32
+                     ". Let the trainers' slices be equal or disjoint",
                      sources->options.manifest->tensors[second->tensor].name, second->begin,
                      (first->end < second->end ? first->end : second->end) - 1, first->rank,
                      second->rank);
@@ -159,8 +160,8 @@ static tdm_status check_held_dtype(const struct tdm__manifest *manifest,
     return tdm__slice_dtype(tensor, slice) == tensor->dtype
                ? TDM_OK
                : tdm__fail(TDM_E_INVAL,
-                           "planning the transfer failed: tensor %s: a trainer's slice in %s "
-                           "instead of %s",
+                           "planning the transfer of weights failed: tensor %s: a trainer's slice "
+                           "is %s instead of %s. Declare it in the tensor's dtype",
                            tensor->name, tdm_dtype_name(slice->dtype),
                            tdm_dtype_name(tensor->dtype));
 }

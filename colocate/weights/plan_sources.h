@@ -61,7 +61,7 @@ struct tdm__plan_sources_options {
     const struct tdm__location *from_locations; /* Where each trainer rank is, or NULL. */
     const struct tdm__location *to_locations;   /* Where each engine rank's target is, or NULL. */
     /* True if all engine ranks of a node get the elements of a group from the same rank of another
-     * node, so that they need to cross between the nodes only once. */
+     * node. The elements then need to cross between the nodes only once. */
     bool crosses_once;
 };
 

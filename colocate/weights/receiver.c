@@ -25,6 +25,7 @@
 #include "colocate/weights/receiver.h"
 
 #include "colocate/weights/merged_handles.h"
+#include "colocate/weights/remedies.h"
 #include "colocate/weights/replay_guard.h"
 #include "colocate/weights/tensor.h"
 #include "colocate/weights/tensor_handles.h"
@@ -33,6 +34,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Fails because the sender has sent what no Tandem of this version sends. */
+#define FAIL_AS_DEFECT(status, cause, ...)                                                         \
+    tdm__fail(status, "receiving weights failed: " cause ". " TDM__REMEDY_DEFECT, __VA_ARGS__)
 
 /* The largest number of sender blocks that are mapped at the same time. */
 enum { IMPORTS_MAX = 16 };
@@ -237,7 +242,8 @@ static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm_
     }
     if (receiver->imports_count == IMPORTS_MAX) {
         return tdm__fail(TDM_E_LIMIT,
-                         "receiving weights failed: an update from more than %d blocks",
+                         "receiving weights failed: the update uses more than %d memory blocks. "
+                         "Let fewer trainer ranks serve the engine",
                          IMPORTS_MAX);
     }
     TDM_TRY(device->ops->import(device, key, &import.block));
@@ -265,16 +271,15 @@ static tdm_status map_storage(struct tdm__receiver *receiver,
     const struct imported_block *import;
 
     if (storage->flags != 0) {
-        return tdm__fail(TDM_E_UNSUPPORTED,
-                         "receiving weights failed: a storage that is read after event %llu",
-                         (unsigned long long)storage->event);
+        return FAIL_AS_DEFECT(TDM_E_UNSUPPORTED,
+                              "a storage must be read after event %llu, not at once",
+                              (unsigned long long)storage->event);
     }
     TDM_TRY(import_block(receiver, &storage->key, &import));
     if (storage->allocation_bytes != import->block->size_bytes) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "receiving weights failed: a storage in an allocation of %llu bytes, which has %zu",
-            (unsigned long long)storage->allocation_bytes, import->block->size_bytes);
+        return FAIL_AS_DEFECT(
+            TDM_E_PROTOCOL, "an allocation has %zu bytes, its description says %llu",
+            import->block->size_bytes, (unsigned long long)storage->allocation_bytes);
     }
     *address_out = (const char *)import->address + storage->offset_bytes;
     return TDM_OK;
@@ -291,10 +296,9 @@ static tdm_status fill_views(struct tdm__receiver *receiver,
         const char *address = source;
 
         if ((record->flags & TDM__TENSOR_SLICE) != 0) {
-            return tdm__fail(
-                TDM_E_PROTOCOL,
-                "receiving weights failed: a slice of tensor %s in a bucket of whole tensors",
-                receiver->options.manifest->tensors[record->tensor].name);
+            return FAIL_AS_DEFECT(TDM_E_PROTOCOL,
+                                  "a slice of tensor %s came in a bucket of whole tensors",
+                                  receiver->options.manifest->tensors[record->tensor].name);
         }
         if (source == NULL) {
             TDM_TRY(map_storage(receiver, storage, &address));
@@ -302,9 +306,8 @@ static tdm_status fill_views(struct tdm__receiver *receiver,
         receiver->views[i] =
             tdm__tensor_handles_view(handles, i, receiver->options.manifest, address);
         if (!tdm__tensor_is_contiguous(&receiver->views[i])) {
-            return tdm__fail(TDM_E_UNSUPPORTED,
-                             "receiving weights failed: tensor %s is not contiguous in its bucket",
-                             receiver->views[i].info.name);
+            return FAIL_AS_DEFECT(TDM_E_UNSUPPORTED, "tensor %s is not contiguous in its bucket",
+                                  receiver->views[i].info.name);
         }
     }
     return TDM_OK;
@@ -353,10 +356,9 @@ static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
     if (receiver->options.regions == NULL || tdm_region_is_resident(stage_region(receiver))) {
         return TDM_OK;
     }
-    return tdm__fail(TDM_E_STATE,
-                     receiver->options.overwrites
-                         ? "a bucket came while the weights are paused"
-                         : "a bucket came before the shadow of the weights has memory");
+    return FAIL_AS_DEFECT(TDM_E_STATE, "a bucket came while %s",
+                          receiver->options.overwrites ? "the weights are paused"
+                                                       : "the shadow of the weights has no memory");
 }
 
 /* Calls the engine library to load the tensors of the first `views_count` views into the shadow. */
@@ -393,9 +395,9 @@ static tdm_status stage_whole_tensors(struct tdm__receiver *receiver,
                                       const struct tdm__tensor_handles *handles, const char *source)
 {
     if (handles->header.tensors_count > receiver->options.manifest->tensors_count) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "receiving weights failed: a bucket of %u tensors, the model has %u",
-                         handles->header.tensors_count, receiver->options.manifest->tensors_count);
+        return FAIL_AS_DEFECT(TDM_E_PROTOCOL, "a bucket has %u tensors, the whole model has %u",
+                              handles->header.tensors_count,
+                              receiver->options.manifest->tensors_count);
     }
     TDM_TRY(fill_views(receiver, handles, source));
     if (receiver->options.verify != TDM__VERIFY_NONE) {
@@ -442,9 +444,9 @@ static tdm_status find_slice_source(struct tdm__receiver *receiver,
 {
     receiver->is_exported = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
     if (receiver->is_exported && receiver->options.overwrites) {
-        return tdm__fail(
-            TDM_E_UNSUPPORTED,
-            "receiving weights failed: slices that a sender wrote into served weights");
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "receiving weights failed: the sender has written slices directly into "
+                         "weights that are served. " TDM__REMEDY_DEFECT);
     }
     if (receiver->is_exported) {
         *source_out = NULL;
@@ -469,9 +471,8 @@ static tdm_status stage_slices(struct tdm__receiver *receiver,
         stage.verify = TDM__VERIFY_FULL;
     }
     if (receiver->tensor_slices == NULL) {
-        return tdm__fail(
-            TDM_E_STATE,
-            "receiving weights failed: slices of tensors for an engine without a layout");
+        return tdm__fail(TDM_E_STATE, "receiving weights failed: slices of tensors came for an "
+                                      "engine without a layout. " TDM__REMEDY_DEFECT);
     }
     receiver->shadow_key = shadow_key(receiver);
     if (source == NULL) {
@@ -570,10 +571,9 @@ static tdm_status check_description(const void *arg, const struct tdm__tensor_ha
     bool is_received = check->arrival->source != NULL;
 
     if (handles->header.storages_count != 1 && is_received) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "receiving weights failed: a bucket that has arrived whole, in %u storages",
-            handles->header.storages_count);
+        return FAIL_AS_DEFECT(TDM_E_PROTOCOL,
+                              "a bucket that has arrived whole has %u storages, expected 1",
+                              handles->header.storages_count);
     }
     if (!is_received) {
         TDM_TRY(tdm__tensor_handles_check_location(
@@ -583,15 +583,13 @@ static tdm_status check_description(const void *arg, const struct tdm__tensor_ha
     TDM_TRY(tdm__tensor_handles_check_manifest(handles, options->manifest));
     if (handles->header.storages_count != 1 &&
         (handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0) {
-        return tdm__fail(TDM_E_UNSUPPORTED,
-                         "receiving weights failed: slices in %u storages instead of 1",
-                         handles->header.storages_count);
+        return FAIL_AS_DEFECT(TDM_E_UNSUPPORTED, "a bucket of slices has %u storages, expected 1",
+                              handles->header.storages_count);
     }
     if (is_received && records_end(handles) > check->arrival->source_bytes) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "receiving weights failed: tensors up to byte %llu of a bucket of %zu bytes",
-            (unsigned long long)records_end(handles), check->arrival->source_bytes);
+        return FAIL_AS_DEFECT(TDM_E_PROTOCOL, "tensors up to byte %llu of a bucket of %zu bytes",
+                              (unsigned long long)records_end(handles),
+                              check->arrival->source_bytes);
     }
     return TDM_OK;
 }
@@ -656,15 +654,18 @@ static tdm_status load_file_tensor(struct tdm__receiver *receiver, const tdm_saf
     const struct tdm_tensor_view *view = tdm_safetensors_find(file, info->name);
 
     if (view == NULL) {
-        return tdm__fail(TDM_E_NOT_FOUND, "receiving weights failed: tensor %s is not in the file",
+        return tdm__fail(TDM_E_NOT_FOUND,
+                         "tensor %s is not in the file. Give the weights of this model",
                          info->name);
     }
     if (view->info.dtype != info->dtype || view->info.dims_count != info->dims_count ||
         memcmp(view->info.shape, info->shape, info->dims_count * sizeof(info->shape[0])) != 0) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "receiving weights failed: tensor %s has another dtype or shape in the file",
-            info->name);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "tensor %s is %s with %llu bytes in the file, expected %s with %llu bytes "
+                         "in the shape of the model. Give the weights of this model",
+                         info->name, tdm_dtype_name(view->info.dtype),
+                         (unsigned long long)tdm_tensor_bytes(&view->info),
+                         tdm_dtype_name(info->dtype), (unsigned long long)tdm_tensor_bytes(info));
     }
     receiver->views[tensor] = *view;
     receiver->sums[tensor] = tdm__checksum_tensor(view->data, tdm_tensor_bytes(info));
@@ -686,7 +687,8 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver, const struct
         memset(receiver->staged, 0, count);
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
-        status = tdm__wrap(load_file_tensor(receiver, file, i), "%s", path);
+        status =
+            tdm__wrap(load_file_tensor(receiver, file, i), "loading weights from %s failed", path);
     }
     if (status == TDM_OK) {
         status = load_tensors(receiver, count);
@@ -737,17 +739,18 @@ static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__b
 
     TDM_TRY(import_block(receiver, key, &import));
     if (import->block->size_bytes != to->size_bytes) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "receiving weights failed: the peer's weights have a block of %zu bytes for %zu",
-            import->block->size_bytes, to->size_bytes);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "copying another engine's weights failed: its block has %zu bytes, here "
+                         "it has %zu. Give all engines the same layout",
+                         import->block->size_bytes, to->size_bytes);
     }
     TDM_TRY(move_block(receiver, import->address, address, to->size_bytes, &found));
-    return found == sum ? TDM_OK
-                        : tdm__fail(TDM_E_CHECKSUM,
-                                    "receiving weights failed: weights of a peer: checksum "
-                                    "%016llx, it said %016llx",
-                                    (unsigned long long)found, (unsigned long long)sum);
+    return found == sum
+               ? TDM_OK
+               : tdm__fail(TDM_E_CHECKSUM,
+                           "copying another engine's weights failed: a block has the checksum "
+                           "%016llx, expected %016llx. If it has a new version, copy again",
+                           (unsigned long long)found, (unsigned long long)sum);
 }
 
 /* Forgets what an update has staged in the weights, because a peer's weights are copied over it. */
@@ -772,7 +775,8 @@ tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
 
     if (count == 0 || count != blocks->count) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "receiving weights failed: a peer's weights in %u blocks for %u",
+                         "copying another engine's weights failed: it has %u blocks, here are %u. "
+                         "Give all engines the same layout",
                          blocks->count, count);
     }
     if (receiver->options.overwrites) {
@@ -800,7 +804,8 @@ tdm_status tdm__receiver_prepare_slices(struct tdm__receiver *receiver,
 {
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     if (!receiver->has_slices) {
-        return tdm__fail(TDM_E_STATE, "receiving weights failed: no slices have been received");
+        return tdm__fail(TDM_E_STATE, "voting for a weight update failed: no slices have been "
+                                      "received. Send its buckets before the vote");
     }
     TDM_TRY(tdm__tensor_slices_check_complete(receiver->tensor_slices));
     tdm__replay_guard_vote(&receiver->guard);
@@ -815,16 +820,14 @@ tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver, const stru
 
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     if (receiver->tensor_slices == NULL) {
-        return tdm__fail(
-            TDM_E_STATE,
-            "receiving weights failed: slices of tensors for an engine without a layout");
+        return tdm__fail(TDM_E_STATE, "receiving weights failed: slices of tensors came for an "
+                                      "engine without a layout. " TDM__REMEDY_DEFECT);
     }
     here = tdm__tensor_slices_resume_log(receiver->tensor_slices, false);
     if (!tdm__resume_log_equal(&here, sent)) {
         return tdm__fail(TDM_E_CHECKSUM,
-                         "receiving weights failed: %u buckets are here with the sums %016llx, %u "
-                         "were sent with "
-                         "%016llx",
+                         "voting for a weight update failed: this rank has %u buckets with the "
+                         "sums %016llx, the trainers sent %u with %016llx. " TDM__REMEDY_SEND_AGAIN,
                          here.next, (unsigned long long)here.sums.low, sent->next,
                          (unsigned long long)sent->sums.low);
     }
@@ -839,8 +842,10 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         if (receiver->staged[i] == 0) {
-            return tdm__fail(TDM_E_STATE, "receiving weights failed: tensor %s has not arrived",
-                             manifest->tensors[i].name);
+            return tdm__fail(
+                TDM_E_STATE,
+                "voting for a weight update failed: tensor %s has not arrived. Send it first",
+                manifest->tensors[i].name);
         }
     }
     TDM_TRY(receiver->options.ops->complete(receiver->options.state));

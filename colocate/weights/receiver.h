@@ -102,10 +102,12 @@ struct tdm__bucket_arrival {
 };
 
 /* Loads one bucket of weights into the shadow. The first bucket of a higher epoch begins a new
- * update. Before a byte is touched, these are refused: descriptions that cannot be merged
- * (merged_handles.h), a lower epoch or an update for which this rank has voted (TDM_E_STATE),
- * storages on another node or GPU (TDM_E_DEVICE), and tensors that are not the manifest's
- * (TDM_E_PROTOCOL). Returns TDM_E_CHECKSUM with a message that names the tensor whose bytes differ
+ * update. These are refused before a byte is touched:
+ * - descriptions that cannot be merged (merged_handles.h);
+ * - a lower epoch, or an update for which this rank has voted (TDM_E_STATE);
+ * - storages on another node or GPU (TDM_E_DEVICE);
+ * - tensors that are not the manifest's (TDM_E_PROTOCOL).
+ * Returns TDM_E_CHECKSUM with a message that names the tensor whose bytes differ
  * from the sender's checksum. A bucket of slices is refused with TDM_E_STATE if it or a later one
  * has been staged. An error names the writer whose part is wrong, if it is known. */
 tdm_status tdm__receiver_stage_arrival(struct tdm__receiver *receiver,

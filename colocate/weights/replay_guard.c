@@ -18,15 +18,16 @@ tdm_status tdm__replay_guard_accept_bucket(struct tdm__replay_guard *guard,
     }
     if (epoch < guard->epoch || !tdm__id_equal(update, &guard->update)) {
         return tdm__fail(TDM_E_STATE,
-                         "checking the epoch failed: a bucket of epoch %" PRIu64
-                         ", after one of epoch %" PRIu64,
+                         "receiving a bucket failed: it is of epoch %" PRIu64
+                         ", but this rank takes part in another update, of epoch %" PRIu64
+                         ". Send buckets of the newest update only",
                          epoch, guard->epoch);
     }
     if (guard->phase != TDM__REPLAY_GUARD_STAGING) {
-        return tdm__fail(
-            TDM_E_STATE,
-            "checking the epoch failed: a bucket of epoch %" PRIu64 ", which this rank has %s",
-            epoch, guard->phase == TDM__REPLAY_GUARD_VOTED ? "voted for" : "left behind");
+        return tdm__fail(TDM_E_STATE,
+                         "receiving a bucket failed: this rank has %s the update of epoch %" PRIu64
+                         ", which has no more buckets. Begin another update",
+                         guard->phase == TDM__REPLAY_GUARD_VOTED ? "voted for" : "left", epoch);
     }
     return TDM_OK;
 }
@@ -37,7 +38,9 @@ tdm_status tdm__replay_guard_check_vote(const struct tdm__replay_guard *guard,
     if ((guard->phase != TDM__REPLAY_GUARD_STAGING && guard->phase != TDM__REPLAY_GUARD_VOTED) ||
         !tdm__id_equal(update, &guard->update)) {
         return tdm__fail(TDM_E_STATE,
-                         "checking the epoch failed: no bucket of this update has arrived");
+                         "voting for a weight update failed: no bucket of this update has arrived; "
+                         "the last was of epoch %" PRIu64 ". Send its buckets before the vote",
+                         guard->epoch);
     }
     return TDM_OK;
 }
@@ -53,7 +56,9 @@ tdm_status tdm__replay_guard_flip(struct tdm__replay_guard *guard, const struct 
     if ((guard->phase != TDM__REPLAY_GUARD_VOTED && guard->phase != TDM__REPLAY_GUARD_FLIPPED) ||
         !tdm__id_equal(update, &guard->update)) {
         return tdm__fail(TDM_E_STATE,
-                         "checking the epoch failed: this rank has not voted for that update");
+                         "flipping to a version failed: this rank has not voted for its update; "
+                         "the last one it knows is of epoch %" PRIu64 ". Let it vote first",
+                         guard->epoch);
     }
     *swap_out = guard->phase == TDM__REPLAY_GUARD_VOTED;
     guard->phase = TDM__REPLAY_GUARD_FLIPPED;

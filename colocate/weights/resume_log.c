@@ -56,7 +56,8 @@ tdm_status tdm__resume_tracker_open_bucket(struct tdm__resume_tracker *tracker, 
     tracker->is_unsettled = false;
     if (tracker->is_open || bucket < tracker->resume_log.next) {
         return tdm__fail(TDM_E_STATE,
-                         "checking the order of buckets failed: bucket %u came after bucket %u%s",
+                         "receiving a bucket failed: bucket %u came after bucket %u%s. Send the "
+                         "buckets of an update in ascending order",
                          bucket, tracker->resume_log.next - (tracker->is_open ? 0 : 1),
                          tracker->is_open ? ", which did not arrive" : "");
     }

@@ -3,7 +3,7 @@
 
 /* A safetensors file consists of the header's length (u64, little endian), the header (JSON) and
  * the data. A tdm_safetensors owns the mapping of an open file and a table of its tensors, whose
- * views point into the mapping; it never changes after it was opened, so threads may share it.
+ * views point into the mapping. It never changes after it was opened, so threads may share it.
  *
  * Nothing in a file is trusted. The header is scanned before the JSON parser sees it, because
  * the parser would build a tree of many times the header's size out of a hostile one. Dtype,
@@ -39,6 +39,9 @@ enum {
     /* The largest number of commas in the header's JSON; a tensor of 4 dimensions has 7. */
     HEADER_COMMAS_MAX = TENSORS_MAX * 8
 };
+
+/* Remedy for a file whose header and data contradict each other or the format. */
+#define GET_AGAIN "The file is damaged: download or save it again"
 
 /* One tensor of a file. */
 struct tensor_entry {
@@ -95,13 +98,16 @@ static tdm_status scan_header(const char *text, size_t size_bytes, const char *f
         depth -= (c == '}' || c == ']') && depth > 0;
         commas += c == ',';
         if (depth > HEADER_DEPTH) {
-            return tdm__fail(TDM_E_PROTOCOL,
-                             "reading %s failed: the header nests over %d levels at byte %zu", file,
-                             HEADER_DEPTH, i);
+            return tdm__fail(
+                TDM_E_PROTOCOL,
+                "reading %s failed: the header nests over %d levels at byte %zu. " GET_AGAIN, file,
+                HEADER_DEPTH, i);
         }
         if (commas > HEADER_COMMAS_MAX) {
-            return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: the header has over %d entries",
-                             file, HEADER_COMMAS_MAX);
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "reading %s failed: the header has over %d commas at byte %zu. Divide "
+                             "the model into several files",
+                             file, HEADER_COMMAS_MAX, i);
         }
     }
     return TDM_OK;
@@ -115,8 +121,9 @@ static tdm_status read_shape(const struct file_header *header, const json_t *sha
 
     if (!json_is_array(shape) || dims_count > TDM_DIMS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: \"%s\": shape wants a list of 0 to %d numbers",
-                         header->file, info->name, TDM_DIMS_MAX);
+                         "reading %s failed: \"%s\": shape has %zu numbers or is no list, expected "
+                         "a list of 0 to %d numbers. " GET_AGAIN,
+                         header->file, info->name, dims_count, TDM_DIMS_MAX);
     }
     info->dims_count = (uint32_t)dims_count;
     for (uint32_t i = 0; i < info->dims_count; i++) {
@@ -124,7 +131,8 @@ static tdm_status read_shape(const struct file_header *header, const json_t *sha
 
         if (!json_is_integer(dimension) || json_integer_value(dimension) < 0) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "reading %s failed: \"%s\": dimension %u is not a whole number",
+                             "reading %s failed: \"%s\": dimension %u is not a whole number of 0 "
+                             "or more. " GET_AGAIN,
                              header->file, info->name, i);
         }
         info->shape[i] = (uint64_t)json_integer_value(dimension);
@@ -142,16 +150,18 @@ static tdm_status read_offsets(const struct file_header *header, const json_t *o
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
         json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: \"%s\": data_offsets wants [begin, end]", header->file,
-                         entry->name);
+                         "reading %s failed: \"%s\": data_offsets are not [begin, end], two whole "
+                         "numbers in ascending order. " GET_AGAIN,
+                         header->file, entry->name);
     }
     entry->begin = (uint64_t)json_integer_value(begin);
     entry->end = (uint64_t)json_integer_value(end);
     if (entry->end > header->data_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: \"%s\" ends at byte %llu of %llu bytes of data",
-                         header->file, entry->name, (unsigned long long)entry->end,
-                         (unsigned long long)header->data_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading %s failed: \"%s\" ends at byte %llu of %llu bytes of data. " GET_AGAIN,
+            header->file, entry->name, (unsigned long long)entry->end,
+            (unsigned long long)header->data_bytes);
     }
     return TDM_OK;
 }
@@ -164,22 +174,24 @@ static tdm_status check_entry(const struct file_header *header, const struct ten
     size_t element_bytes = tdm_dtype_bytes(info->dtype);
 
     if (size_bytes == UINT64_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: \"%s\": the product of its shape overflows",
-                         header->file, info->name);
-    }
-    if (size_bytes != entry->end - entry->begin) {
         return tdm__fail(
             TDM_E_PROTOCOL,
-            "reading %s failed: \"%s\": %s and its shape make %llu bytes, its offsets %llu",
-            header->file, info->name, tdm_dtype_name(info->dtype), (unsigned long long)size_bytes,
-            (unsigned long long)(entry->end - entry->begin));
+            "reading %s failed: \"%s\": the product of its shape overflows 64 bits. " GET_AGAIN,
+            header->file, info->name);
+    }
+    if (size_bytes != entry->end - entry->begin) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: \"%s\": %s and its shape make %llu bytes, its offsets "
+                         "%llu. " GET_AGAIN,
+                         header->file, info->name, tdm_dtype_name(info->dtype),
+                         (unsigned long long)size_bytes,
+                         (unsigned long long)(entry->end - entry->begin));
     }
     if ((uintptr_t)entry->view.data % element_bytes != 0) {
         return tdm__fail(
             TDM_E_PROTOCOL,
-            "reading %s failed: \"%s\" begins at byte %llu of the data, which does not lie on "
-            "its elements of %zu bytes",
+            "reading %s failed: \"%s\" begins at byte %llu of the data, which is not aligned to "
+            "its elements of %zu bytes. Save the file again with a current safetensors library",
             header->file, info->name, (unsigned long long)entry->begin, element_bytes);
     }
     return TDM_OK;
@@ -194,21 +206,23 @@ static tdm_status read_entry(const struct file_header *header, const char *name,
     size_t name_bytes = strlen(name);
 
     if (name_bytes == 0 || name_bytes >= sizeof(entry->name)) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: \"%.95s\": a name has 1 to %zu bytes, not %zu",
-                         header->file, name, sizeof(entry->name) - 1, name_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading %s failed: \"%.95s\": a name has 1 to %zu bytes, not %zu. Rename the tensor",
+            header->file, name, sizeof(entry->name) - 1, name_bytes);
     }
     memcpy(entry->name, name, name_bytes + 1);
     info->name = entry->name;
     if (json_object_size(value) != 3 || dtype == NULL) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "reading %s failed: \"%s\" wants dtype, shape and data_offsets, and nothing else",
-            header->file, name);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: \"%s\" has %zu entries, expected three: dtype (a "
+                         "text), shape and data_offsets. " GET_AGAIN,
+                         header->file, name, json_object_size(value));
     }
     if (!tdm__dtype_parse(dtype, &info->dtype)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: \"%s\": dtype \"%.16s\" is not supported",
+                         "reading %s failed: \"%s\": dtype \"%.16s\" is not supported. Convert the "
+                         "tensor to a supported one, such as F32 or BF16",
                          header->file, name, dtype);
     }
     TDM_TRY(read_shape(header, json_object_get(value, "shape"), info));
@@ -255,7 +269,8 @@ static tdm_status check_cover(const struct file_header *header, const tdm_safete
 
         if (entry->begin != covered) {
             return tdm__fail(
-                TDM_E_PROTOCOL, "reading %s failed: \"%s\" begins at byte %llu, %s byte %llu",
+                TDM_E_PROTOCOL,
+                "reading %s failed: \"%s\" begins at byte %llu, %s byte %llu. " GET_AGAIN,
                 header->file, entry->name, (unsigned long long)entry->begin,
                 entry->begin < covered ? "but the one before it ends at" : "a gap after",
                 (unsigned long long)covered);
@@ -264,7 +279,8 @@ static tdm_status check_cover(const struct file_header *header, const tdm_safete
     }
     if (covered != header->data_bytes) {
         return tdm__fail(
-            TDM_E_PROTOCOL, "reading %s failed: %llu bytes of data, the tensors cover %llu",
+            TDM_E_PROTOCOL,
+            "reading %s failed: %llu bytes of data, the tensors cover %llu. " GET_AGAIN,
             header->file, (unsigned long long)header->data_bytes, (unsigned long long)covered);
     }
     return TDM_OK;
@@ -277,14 +293,17 @@ static tdm_status check_metadata(const struct file_header *header, const json_t 
     json_t *value;
 
     if (!json_is_object(metadata)) {
-        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: __metadata__ wants a map of strings",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: __metadata__ is no map of texts. Save the file with "
+                         "texts there, or without it",
                          header->file);
     }
     json_object_foreach((json_t *)metadata, key, value)
     {
         if (!json_is_string(value)) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "reading %s failed: __metadata__: \"%.64s\" wants a string",
+                             "reading %s failed: \"%.64s\" in __metadata__ is no text. Save the "
+                             "file with a text there, or without it",
                              header->file, key);
         }
     }
@@ -318,14 +337,15 @@ static tdm_status read_root(const struct file_header *header, json_t *root, tdm_
 
     if (!json_is_object(root) || count_max > TENSORS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: the header wants a map of at most %d tensors",
-                         header->file, TENSORS_MAX);
+                         "reading %s failed: the header has %zu tensors, expected a map of at most "
+                         "%d. Divide the model into several files",
+                         header->file, count_max, TENSORS_MAX);
     }
     file->entries = calloc(count_max + 1, sizeof(*file->entries));
     file->by_name = calloc(count_max + 1, sizeof(struct tensor_entry *));
     if (file->entries == NULL || file->by_name == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: allocating %zu tensors failed: out of memory",
-                         header->file, count_max);
+        return tdm__fail(TDM_E_NOMEM, "allocating the %zu tensors of %s failed: out of memory",
+                         count_max, header->file);
     }
     TDM_TRY(read_entries(header, root, file));
     qsort(file->entries, file->count, sizeof(*file->entries), compare_offsets);
@@ -350,27 +370,31 @@ static tdm_status read_header(const unsigned char *bytes, size_t size_bytes,
     tdm_status status;
 
     if (size_bytes < LENGTH_BYTES) {
-        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: %zu bytes, a header's length has %d",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: the file has %zu bytes, and its header's length alone "
+                         "has %d. " GET_AGAIN,
                          header->file, size_bytes, LENGTH_BYTES);
     }
     memcpy(&header_bytes, bytes, sizeof(header_bytes));
     header_bytes = le64toh(header_bytes);
     if (header_bytes > HEADER_BYTES_MAX || header_bytes > size_bytes - LENGTH_BYTES) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "reading %s failed: a header of %llu bytes; the file has %zu, the limit is %d",
-            header->file, (unsigned long long)header_bytes, size_bytes - LENGTH_BYTES,
-            HEADER_BYTES_MAX);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: the header should have %llu bytes, but the file has "
+                         "%zu, and the limit is %d. " GET_AGAIN,
+                         header->file, (unsigned long long)header_bytes, size_bytes - LENGTH_BYTES,
+                         HEADER_BYTES_MAX);
     }
     if (header_bytes == 0 || text[0] != '{') {
-        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: the header does not begin with '{'",
-                         header->file);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading %s failed: the header does not begin with '{'. Give a safetensors file",
+            header->file);
     }
     TDM_TRY(scan_header(text, header_bytes, header->file));
     root = json_loadb(text, header_bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: header: byte %d: %s", header->file,
-                         error.position, error.text);
+        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: header: byte %d: %s. " GET_AGAIN,
+                         header->file, error.position, error.text);
     }
     header->data = bytes + LENGTH_BYTES + header_bytes;
     header->data_bytes = size_bytes - LENGTH_BYTES - header_bytes;
@@ -387,7 +411,7 @@ tdm_status tdm__safetensors_parse(const void *bytes, size_t size_bytes, const ch
     tdm_status status;
 
     if (file == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "allocating %s failed: out of memory", name);
+        return tdm__fail(TDM_E_NOMEM, "reading %s failed: out of memory", name);
     }
     status = read_header(bytes, size_bytes, &header, file);
     if (status != TDM_OK) {
@@ -405,16 +429,18 @@ static tdm_status map_open_file(int fd, const char *path, void **map_out, size_t
     void *map;
 
     if (fstat(fd, &attributes) != 0) {
-        return tdm__fail_errno(errno, "%s: fstat", path);
+        return tdm__fail_errno(errno, "reading %s failed: fstat", path);
     }
     if (!S_ISREG(attributes.st_mode) || attributes.st_size < LENGTH_BYTES) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: not a safetensors file: it has %lld bytes", path,
-                         (long long)attributes.st_size);
+                         "reading %s failed: it is no regular file or has %lld bytes, less than "
+                         "the %d of a header's length. Give a safetensors file",
+                         path, (long long)attributes.st_size, LENGTH_BYTES);
     }
     map = mmap(NULL, (size_t)attributes.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED) {
-        return tdm__fail_errno(errno, "%s: mmap", path);
+        return tdm__fail_errno(errno, "reading %s failed: mmap of %lld bytes", path,
+                               (long long)attributes.st_size);
     }
     *map_out = map;
     *map_bytes_out = (size_t)attributes.st_size;
@@ -481,8 +507,10 @@ static tdm_status merge_entries(tdm_safetensors *model, const char *name)
     qsort(model->by_name, model->count, sizeof(struct tensor_entry *), compare_names);
     for (uint32_t i = 1; i < model->count; i++) {
         if (strcmp(model->by_name[i - 1]->name, model->by_name[i]->name) == 0) {
-            return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: two files have tensor \"%s\"",
-                             name, model->by_name[i]->name);
+            return tdm__fail(
+                TDM_E_PROTOCOL,
+                "reading %s failed: two files have tensor \"%s\". Use the files of one model only",
+                name, model->by_name[i]->name);
         }
     }
     return TDM_OK;
@@ -500,16 +528,18 @@ tdm_status tdm__safetensors_merge(tdm_safetensors **parts, uint32_t parts_count,
     }
     if (model == NULL || count > TENSORS_MAX) {
         free(model);
-        return tdm__fail(TDM_E_LIMIT, "%s: %llu tensors, the limit is %d", name,
-                         (unsigned long long)count, TENSORS_MAX);
+        return tdm__fail(TDM_E_LIMIT,
+                         "reading %s failed: its files have %llu tensors, at most %d are allowed. "
+                         "Store the model in fewer tensors",
+                         name, (unsigned long long)count, TENSORS_MAX);
     }
     model->entries = calloc(count + 1, sizeof(*model->entries));
     model->by_name = calloc(count + 1, sizeof(struct tensor_entry *));
     model->parts = calloc(parts_count + 1U, sizeof(tdm_safetensors *));
     if (model->entries == NULL || model->by_name == NULL || model->parts == NULL) {
         tdm_safetensors_close(model);
-        return tdm__fail(TDM_E_NOMEM, "%s: allocating %llu tensors failed: out of memory", name,
-                         (unsigned long long)count);
+        return tdm__fail(TDM_E_NOMEM, "allocating the %llu tensors of %s failed: out of memory",
+                         (unsigned long long)count, name);
     }
     memcpy(model->parts, parts, parts_count * sizeof(tdm_safetensors *));
     model->parts_count = parts_count;
@@ -585,13 +615,20 @@ static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *te
     json_t *entry;
 
     if (!tdm__tensor_is_contiguous(tensor)) {
-        return tdm__fail(TDM_E_INVAL, "tensor \"%s\" is not contiguous", info->name);
+        return tdm__fail(TDM_E_INVAL,
+                         "tensor \"%s\" is not contiguous. Copy it to contiguous memory first",
+                         info->name);
     }
     if (strcmp(info->name, "__metadata__") == 0 || json_object_get(root, info->name) != NULL) {
-        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": the name is taken", info->name);
+        return tdm__fail(TDM_E_INVAL,
+                         "\"%s\": the name is taken, by another tensor or by the file's format. "
+                         "Rename the tensor",
+                         info->name);
     }
     if (__builtin_add_overflow(*offset, tdm_tensor_bytes(info), &end) || end > INT64_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "tensor \"%s\": the sum of all sizes overflows", info->name);
+        return tdm__fail(TDM_E_LIMIT,
+                         "the tensors up to \"%s\" have more than %lld bytes. Correct their shapes",
+                         info->name, (long long)INT64_MAX);
     }
     shape = json_array();
     for (uint32_t i = 0; i < info->dims_count; i++) {
@@ -600,7 +637,8 @@ static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *te
     entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", tdm_dtype_name(info->dtype), "shape", shape,
                       "data_offsets", (json_int_t)*offset, (json_int_t)end);
     if (json_object_set_new(root, info->name, entry) != 0) {
-        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": its name is not UTF-8", info->name);
+        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": its name is not UTF-8. Rename it",
+                         info->name);
     }
     *offset = end;
     return TDM_OK;
@@ -644,8 +682,10 @@ static tdm_status write_header(struct tdm__atomic_file *out, const char *header)
     uint64_t length = htole64(header_bytes + padding_bytes);
 
     if (header_bytes + padding_bytes > HEADER_BYTES_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "%s: a header of %zu bytes, the limit is %d", out->path,
-                         header_bytes, HEADER_BYTES_MAX);
+        return tdm__fail(TDM_E_LIMIT,
+                         "writing %s failed: its header has %zu bytes, at most %d are allowed. "
+                         "Divide the model into several files",
+                         out->path, header_bytes, HEADER_BYTES_MAX);
     }
     TDM_TRY(tdm__atomic_file_write(out, &length, sizeof(length)));
     TDM_TRY(tdm__atomic_file_write(out, header, header_bytes));
@@ -684,19 +724,21 @@ tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view 
     char *header = NULL;
 
     if (tensors_count > TENSORS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "%s: %u tensors, the limit is %d", path, tensors_count,
-                         TENSORS_MAX);
+        return tdm__fail(TDM_E_LIMIT,
+                         "writing %s failed: the model has %u tensors, at most %d are allowed in "
+                         "one file. Divide it into several files",
+                         path, tensors_count, TENSORS_MAX);
     }
     for (uint32_t i = 0; i < tensors_count; i++) {
-        TDM_TRY(tdm__tensor_check(&tensors[i].info));
+        TDM_TRY(tdm__wrap(tdm__tensor_check(&tensors[i].info), "writing %s failed", path));
     }
     ordered = calloc(tensors_count + 1U, sizeof(const struct tdm_tensor_view *));
     if (ordered == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: allocating %u tensors failed: out of memory", path,
-                         tensors_count);
+        return tdm__fail(TDM_E_NOMEM, "writing %s failed: allocating %u tensors: out of memory",
+                         path, tensors_count);
     }
     order_tensors(tensors, tensors_count, ordered);
-    status = build_header(ordered, tensors_count, &header);
+    status = tdm__wrap(build_header(ordered, tensors_count, &header), "writing %s failed", path);
     if (status == TDM_OK) {
         TDM_ASSERT(header != NULL);
         status = write_file(path, header, ordered, tensors_count);

@@ -2,9 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The index is Hugging Face's model.safetensors.index.json: {"metadata": {"total_size": BYTES},
- * "weight_map": {TENSOR: FILE, …}}. Nothing in it is trusted: its files must lie beside it, each
- * tensor must be in the file that the index says, and no file may have a tensor that the index does
- * not name. The format of one file is in safetensors.c.
+ * "weight_map": {TENSOR: FILE, …}}. Nothing in it is trusted. Its files must lie beside it, and
+ * each tensor must be in the file that the index says. No file may have a tensor that the index
+ * does not name. The format of one file is in safetensors.c.
  *
  * Files are opened and written by a few threads, each of which takes the next file that no thread
  * has taken yet (for_each_file()). The first error in the order of the files is reported. */
@@ -148,7 +148,7 @@ static tdm_status read_file_names(struct model_index *index)
 
     index->names = calloc(tensors_count + 1, sizeof(*index->names));
     if (index->names == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: allocating %zu tensors failed: out of memory",
+        return tdm__fail(TDM_E_NOMEM, "reading %s failed: allocating %zu tensors: out of memory",
                          index->path, tensors_count);
     }
     json_object_foreach(index->weight_map, tensor, value)
@@ -160,7 +160,7 @@ static tdm_status read_file_names(struct model_index *index)
             return tdm__fail(
                 TDM_E_PROTOCOL,
                 "reading %s failed: tensor \"%.95s\" is in \"%.95s\", expected the name of a "
-                "safetensors file in the same folder",
+                "safetensors file in the same folder. Correct the index, or save the model again",
                 index->path, tensor, name == NULL ? "" : name);
         }
         index->names[count++] = name;
@@ -171,9 +171,12 @@ static tdm_status read_file_names(struct model_index *index)
             index->names[index->files_count++] = index->names[i];
         }
     }
-    return index->files_count <= FILES_MAX ? TDM_OK
-                                           : tdm__fail(TDM_E_LIMIT, "%s: %u files, the limit is %d",
-                                                       index->path, index->files_count, FILES_MAX);
+    return index->files_count <= FILES_MAX
+               ? TDM_OK
+               : tdm__fail(TDM_E_LIMIT,
+                           "reading %s failed: it names %u files, at most %d are allowed. Save the "
+                           "model in larger files",
+                           index->path, index->files_count, FILES_MAX);
 }
 
 /* Opens one file of the index. */
@@ -202,7 +205,9 @@ static tdm_status check_weight_map(const struct model_index *index)
 
         TDM_ASSERT(found != NULL);
         if (tdm_safetensors_find(index->files[found - index->names], tensor) == NULL) {
-            return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: tensor \"%.95s\" is not in %s",
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "reading %s failed: tensor \"%.95s\" is not in %s. Use the index and "
+                             "the files of one model",
                              index->path, tensor, name);
         }
     }
@@ -210,9 +215,11 @@ static tdm_status check_weight_map(const struct model_index *index)
         count += tdm_safetensors_count(index->files[i]);
     }
     if (count != json_object_size(index->weight_map)) {
-        return tdm__fail(
-            TDM_E_PROTOCOL, "reading %s failed: it names %zu tensors, its files have %llu",
-            index->path, json_object_size(index->weight_map), (unsigned long long)count);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "reading %s failed: it names %zu tensors, its files have %llu. Use the "
+                         "index and the files of one model",
+                         index->path, json_object_size(index->weight_map),
+                         (unsigned long long)count);
     }
     return TDM_OK;
 }
@@ -225,8 +232,8 @@ static tdm_status open_files(struct model_index *index, tdm_safetensors **model_
     TDM_TRY(read_file_names(index));
     index->files = calloc(index->files_count + 1U, sizeof(tdm_safetensors *));
     if (index->files == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: allocating %u files failed: out of memory", index->path,
-                         index->files_count);
+        return tdm__fail(TDM_E_NOMEM, "reading %s failed: allocating %u files: out of memory",
+                         index->path, index->files_count);
     }
     status = for_each_file(index->files_count, open_file, index);
     if (status == TDM_OK) {
@@ -250,14 +257,18 @@ static tdm_status open_root(struct model_index *index, const json_t *root,
     tdm_status status;
 
     if (directory_bytes >= (int)sizeof(index->directory)) {
-        return tdm__fail(TDM_E_LIMIT, "the path %.60s… is too long", index->path);
+        return tdm__fail(TDM_E_LIMIT,
+                         "reading the model failed: the folder of %.60s… has a path of %d bytes, "
+                         "at most %zu are allowed. Give a shorter path",
+                         index->path, directory_bytes, sizeof(index->directory) - 1);
     }
     (void)snprintf(index->directory, sizeof(index->directory), "%.*s", directory_bytes,
                    slash == NULL ? "." : index->path);
     index->weight_map = json_object_get(root, "weight_map");
     if (!json_is_object(index->weight_map)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading %s failed: no map \"weight_map\" of tensors to files",
+                         "reading %s failed: no map \"weight_map\" of tensors to files. Give the "
+                         "index of a model in safetensors files",
                          index->path);
     }
     status = open_files(index, model_out);
@@ -280,8 +291,10 @@ static tdm_status open_index(const char *path, tdm_safetensors **model_out)
     root = json_loadb(text, text_bytes, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (root == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "reading %s failed: byte %d: %s", path, error.position,
-                         error.text);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading %s failed: byte %d: %s. The index is damaged: download or save it again", path,
+            error.position, error.text);
     }
     status = open_root(&index, root, model_out);
     json_decref(root);
@@ -337,7 +350,8 @@ static tdm_status divide_tensors(struct model_writing *writing, uint64_t file_by
 
     writing->firsts = calloc(writing->tensors_count + 2U, sizeof(*writing->firsts));
     if (writing->firsts == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: allocating %u tensors failed: out of memory",
+        return tdm__fail(TDM_E_NOMEM,
+                         "writing the model to %s failed: allocating %u tensors: out of memory",
                          writing->directory, writing->tensors_count);
     }
     writing->files_count = 1;
@@ -356,7 +370,9 @@ static tdm_status divide_tensors(struct model_writing *writing, uint64_t file_by
     writing->firsts[writing->files_count] = writing->tensors_count;
     return writing->files_count <= FILES_MAX
                ? TDM_OK
-               : tdm__fail(TDM_E_LIMIT, "%s: %u files, the limit is %d; allow larger ones",
+               : tdm__fail(TDM_E_LIMIT,
+                           "writing the model to %s failed: it takes %u files, at most %d are "
+                           "allowed. Allow larger files",
                            writing->directory, writing->files_count, FILES_MAX);
 }
 
@@ -414,7 +430,7 @@ static tdm_status write_index(const struct model_writing *writing, const char *p
     tdm_status status;
 
     if (text == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "allocating %s failed: out of memory", path);
+        return tdm__fail(TDM_E_NOMEM, "writing %s failed: out of memory", path);
     }
     status = tdm__atomic_file_open(&out, path);
     if (status == TDM_OK) {
@@ -432,8 +448,9 @@ static tdm_status write_index(const struct model_writing *writing, const char *p
 /* Removes a file of an older model, if it is there. */
 static tdm_status remove_older(const char *path)
 {
-    return unlink(path) == 0 || errno == ENOENT ? TDM_OK
-                                                : tdm__fail_errno(errno, "%s: unlink", path);
+    return unlink(path) == 0 || errno == ENOENT
+               ? TDM_OK
+               : tdm__fail_errno(errno, "removing %s of an older model failed", path);
 }
 
 /* Checks that no two files get tensors of the same name, which the writer of one file would not
@@ -444,7 +461,8 @@ static tdm_status check_names(const struct model_writing *writing)
     tdm_status status = TDM_OK;
 
     if (names == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%s: allocating %u tensors failed: out of memory",
+        return tdm__fail(TDM_E_NOMEM,
+                         "writing the model to %s failed: allocating %u tensors: out of memory",
                          writing->directory, writing->tensors_count);
     }
     for (uint32_t i = 0; i < writing->tensors_count; i++) {
@@ -453,7 +471,10 @@ static tdm_status check_names(const struct model_writing *writing)
     qsort(names, writing->tensors_count, sizeof(*names), compare_texts);
     for (uint32_t i = 1; i < writing->tensors_count && status == TDM_OK; i++) {
         if (strcmp(names[i - 1], names[i]) == 0) {
-            status = tdm__fail(TDM_E_INVAL, "tensor \"%s\": the name is taken", names[i]);
+            status = tdm__fail(
+                TDM_E_INVAL,
+                "writing the model to %s failed: two tensors are named \"%s\". Rename one",
+                writing->directory, names[i]);
         }
     }
     free((void *)names);
@@ -489,10 +510,14 @@ tdm_status tdm_safetensors_write_model(const char *directory, const struct tdm_t
     tdm_status status;
 
     if (file_bytes_max == 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: files of at most 0 bytes", directory);
+        return tdm__fail(TDM_E_INVAL,
+                         "writing the model to %s failed: its files may have at most 0 bytes, "
+                         "expected 1 or more. Allow larger files",
+                         directory);
     }
     for (uint32_t i = 0; i < tensors_count; i++) {
-        TDM_TRY(tdm__tensor_check(&tensors[i].info));
+        TDM_TRY(tdm__wrap(tdm__tensor_check(&tensors[i].info), "writing the model to %s failed",
+                          directory));
     }
     status = divide_tensors(&writing, file_bytes_max);
     if (status == TDM_OK) {

@@ -226,7 +226,10 @@ static tdm_status compare_copy(const struct tdm__served_weights *served, uint32_
         }
     }
     free(data);
-    return status == TDM_E_NOT_FOUND ? TDM_OK : tdm__wrap(status, "served(\"%s\")", info->name);
+    return status == TDM_E_NOT_FOUND
+               ? TDM_OK
+               : tdm__wrap(status, "comparing the served weights failed: served(\"%s\")",
+                           info->name);
 }
 
 /* Compares the copies from which the library computes. */
@@ -322,9 +325,9 @@ tdm_status tdm__served_weights_compare(const struct tdm__served_weights *served,
 
     *difference_out = (struct tdm__served_difference){.tensor = UINT32_MAX};
     if (!served->is_recorded) {
-        return tdm__fail(
-            TDM_E_STATE,
-            "comparing the served weights failed: no version of the weights has become live here");
+        return tdm__fail(TDM_E_STATE,
+                         "comparing the served weights failed: no version of the weights has "
+                         "become live here. Compare after the first update");
     }
     TDM_TRY(compare_region(served, difference_out, &is_changed));
     TDM_TRY(compare_copies(served, difference_out, &compared));

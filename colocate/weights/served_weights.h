@@ -44,7 +44,7 @@ tdm_status tdm__served_weights_create(const struct tdm__served_weights_options *
 void tdm__served_weights_destroy(struct tdm__served_weights *served);
 
 /* Records the checksums of the weights, which have just become live and must be resident.
- * `tensor_sums` has the checksum of each tensor of the manifest as the update sent it; it is read
+ * `tensor_sums` has the checksum of each tensor of the manifest as the update sent it. It is read
  * only if the rank gets whole tensors, and may be NULL if they are not known. */
 tdm_status tdm__served_weights_record(struct tdm__served_weights *served,
                                       const uint64_t *tensor_sums);

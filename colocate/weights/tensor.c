@@ -42,25 +42,30 @@ tdm_status tdm__tensor_check(const struct tdm_tensor_info *info)
     size_t name_bytes = info->name == NULL ? 0 : strnlen(info->name, TDM_TENSOR_NAME_BYTES_MAX);
 
     if (name_bytes == 0 || name_bytes >= TDM_TENSOR_NAME_BYTES_MAX) {
-        return tdm__fail(TDM_E_INVAL,
-                         "checking the tensor failed: tensor \"%.95s\": a name has 1 to %d bytes",
-                         info->name == NULL ? "" : info->name, TDM_TENSOR_NAME_BYTES_MAX - 1);
+        return tdm__fail(
+            TDM_E_INVAL,
+            "checking tensor \"%.95s\" failed: its name has %s%zu bytes, expected 1 to "
+            "%d. Rename it",
+            info->name == NULL ? "" : info->name, name_bytes == 0 ? "" : "at least ", name_bytes,
+            TDM_TENSOR_NAME_BYTES_MAX - 1);
     }
     if (tdm_dtype_bytes(info->dtype) == 0) {
-        return tdm__fail(TDM_E_INVAL, "checking the tensor failed: tensor \"%s\": unknown dtype %d",
+        return tdm__fail(TDM_E_INVAL,
+                         "checking tensor \"%s\" failed: its dtype is %d, which is none of enum "
+                         "tdm_dtype. Give one of them",
                          info->name, (int)info->dtype);
     }
     if (info->dims_count > TDM_DIMS_MAX) {
-        return tdm__fail(
-            TDM_E_INVAL,
-            "checking the tensor failed: tensor \"%s\": %u dimensions, the limit is %d", info->name,
-            info->dims_count, TDM_DIMS_MAX);
+        return tdm__fail(TDM_E_INVAL,
+                         "checking tensor \"%s\" failed: it has %u dimensions, at most %d are "
+                         "allowed. Give its shape with fewer dimensions",
+                         info->name, info->dims_count, TDM_DIMS_MAX);
     }
     if (tdm_tensor_bytes(info) == UINT64_MAX) {
-        return tdm__fail(
-            TDM_E_INVAL,
-            "checking the tensor failed: tensor \"%s\": the product of its shape overflows",
-            info->name);
+        return tdm__fail(TDM_E_INVAL,
+                         "checking tensor \"%s\" failed: the product of its shape overflows 64 "
+                         "bits. Correct the shape",
+                         info->name);
     }
     return TDM_OK;
 }

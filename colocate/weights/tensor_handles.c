@@ -10,6 +10,7 @@
 #include "colocate/weights/tensor_handles.h"
 
 #include "colocate/weights/checksum.h"
+#include "colocate/weights/remedies.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/splitmix.h"
@@ -40,29 +41,30 @@ static tdm_status check_header(const struct tdm__tensor_handles_header *header)
     if (header->magic != TDM__TENSOR_HANDLES_MAGIC ||
         header->version != TDM__TENSOR_HANDLES_VERSION || header->header_bytes != sizeof(*header)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: magic %08" PRIx32
-                         " version %u header %u bytes; wanted "
-                         "%08x, %d, %zu",
+                         "reading the description of a bucket failed: it has magic %08" PRIx32
+                         ", version %u and a header of %u bytes, expected %08x, %d and "
+                         "%zu. " TDM__REMEDY_SAME_TANDEM,
                          header->magic, header->version, header->header_bytes,
                          TDM__TENSOR_HANDLES_MAGIC, TDM__TENSOR_HANDLES_VERSION, sizeof(*header));
     }
     if (header->storages_count == 0 || header->storages_count > TDM__TENSOR_HANDLES_STORAGES_MAX ||
         header->tensors_count == 0 || header->tensors_count > TDM__TENSOR_HANDLES_TENSORS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: %" PRIu32 " storages and %" PRIu32
-                         " tensors; allowed are 1 to %d and 1 to %d",
+                         "reading the description of a bucket failed: it has %" PRIu32
+                         " storages and %" PRIu32
+                         " tensors, expected 1 to %d and 1 to %d. " TDM__REMEDY_DEFECT,
                          header->storages_count, header->tensors_count,
                          TDM__TENSOR_HANDLES_STORAGES_MAX, TDM__TENSOR_HANDLES_TENSORS_MAX);
     }
     if (header->bucket >= header->buckets_count || header->epoch == 0 ||
         tdm__id_is_none(&header->update) || tdm__id_is_none(&header->node)) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: bucket %" PRIu32 " of %" PRIu32
-                         ", epoch %" PRIu64 ", update and node %s",
-                         header->bucket, header->buckets_count, header->epoch,
-                         tdm__id_is_none(&header->update) || tdm__id_is_none(&header->node)
-                             ? "not both given"
-                             : "given");
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading the description of a bucket failed: bucket %" PRIu32 " of %" PRIu32
+            ", epoch %" PRIu64 ", update and node %s. " TDM__REMEDY_DEFECT,
+            header->bucket, header->buckets_count, header->epoch,
+            tdm__id_is_none(&header->update) || tdm__id_is_none(&header->node) ? "not both given"
+                                                                               : "given");
     }
     return TDM_OK;
 }
@@ -73,23 +75,25 @@ static tdm_status check_storage(const struct tdm__storage_record *storage, uint3
 {
     if (storage->size_bytes == 0 || storage->size_bytes > storage->allocation_bytes ||
         storage->offset_bytes > storage->allocation_bytes - storage->size_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: storage %" PRIu32 ": %" PRIu64
-                         " bytes at %" PRIu64 " do not lie in an allocation of %" PRIu64,
-                         index, storage->size_bytes, storage->offset_bytes,
-                         storage->allocation_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading the description of a bucket failed: storage %" PRIu32 ": %" PRIu64
+            " bytes at %" PRIu64 " do not lie in an allocation of %" PRIu64 ". " TDM__REMEDY_DEFECT,
+            index, storage->size_bytes, storage->offset_bytes, storage->allocation_bytes);
     }
     if (tdm__id_is_none(&storage->gpu) || tdm__id_is_none(&storage->key)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: storage %" PRIu32 " has no %s", index,
-                         tdm__id_is_none(&storage->gpu) ? "gpu" : "key");
+                         "reading the description of a bucket failed: storage %" PRIu32
+                         " has no %s. " TDM__REMEDY_DEFECT,
+                         index, tdm__id_is_none(&storage->gpu) ? "gpu" : "key");
     }
     if ((storage->flags & ~(uint32_t)TDM__STORAGE_EVENT_SYNC) != 0 ||
         (storage->flags != 0 && storage->event == 0) || storage->reserved[0] != 0 ||
         storage->reserved[1] != 0) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: storage %" PRIu32 ": flags %" PRIx32
-                         " event %" PRIu64 ", or a reserved word is not zero",
+                         "reading the description of a bucket failed: storage %" PRIu32
+                         ": flags %" PRIx32 " event %" PRIu64
+                         ", or a reserved word is not zero. " TDM__REMEDY_DEFECT,
                          index, storage->flags, storage->event);
     }
     return TDM_OK;
@@ -123,15 +127,16 @@ static tdm_status check_extent(const struct tdm__tensor_handles *handles, uint32
 
     if (!find_end(tensor, &end) || __builtin_mul_overflow(end, element_bytes, &end)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: tensor %" PRIu32
-                         ": offset, shape and stride overflow",
+                         "reading the description of a bucket failed: tensor %" PRIu32
+                         ": its offset, shape and stride overflow 64 bits. " TDM__REMEDY_DEFECT,
                          index);
     }
     offset_bytes = tensor->offset * element_bytes;
     if (end > storage_bytes) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: tensor %" PRIu32 ": bytes %" PRIu64
-                         " to %" PRIu64 " are not in storage %" PRIu32 " of %" PRIu64,
+                         "reading the description of a bucket failed: tensor %" PRIu32
+                         ": bytes %" PRIu64 " to %" PRIu64 " are not in storage %" PRIu32
+                         " of %" PRIu64 " bytes. " TDM__REMEDY_DEFECT,
                          index, offset_bytes, end, tensor->storage, storage_bytes);
     }
     return TDM_OK;
@@ -168,28 +173,31 @@ static tdm_status check_tensor(const struct tdm__tensor_handles *handles, uint32
 
     if (tensor->storage >= handles->header.storages_count) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: tensor %" PRIu32 " is in storage %" PRIu32
-                         " of %" PRIu32,
+                         "reading the description of a bucket failed: tensor %" PRIu32
+                         " is in storage %" PRIu32 " of %" PRIu32
+                         ", counted from 0. " TDM__REMEDY_DEFECT,
                          index, tensor->storage, handles->header.storages_count);
     }
     if (tdm_dtype_bytes((enum tdm_dtype)tensor->dtype) == 0) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: tensor %" PRIu32 " has dtype %u", index,
-                         tensor->dtype);
+                         "reading the description of a bucket failed: tensor %" PRIu32
+                         " has dtype %u, which is unknown. " TDM__REMEDY_DEFECT,
+                         index, tensor->dtype);
     }
     if (!dims_are_sane(tensor)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: tensor %" PRIu32
-                         " has %u dimensions, shape %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
-                         index, tensor->dims_count, tensor->shape[0], tensor->shape[1],
-                         tensor->shape[2], tensor->shape[3]);
+                         "reading the description of a bucket failed: tensor %" PRIu32
+                         " has %u dimensions of at most %d, shape %" PRIu64 " %" PRIu64 " %" PRIu64
+                         " %" PRIu64 ". " TDM__REMEDY_DEFECT,
+                         index, tensor->dims_count, TDM_DIMS_MAX, tensor->shape[0],
+                         tensor->shape[1], tensor->shape[2], tensor->shape[3]);
     }
     if ((tensor->flags & ~(TDM__TENSOR_REQUIRES_GRAD | TDM__TENSOR_SLICE)) != 0 ||
         tensor->reserved != 0 || tensor->reserved_tail != 0 ||
         (tensor->image != 0 && (tensor->flags & TDM__TENSOR_SLICE) == 0)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: tensor %" PRIu32
-                         ": flags %x, or a reserved word is not zero",
+                         "reading the description of a bucket failed: tensor %" PRIu32
+                         ": flags %x, or a reserved word is not zero. " TDM__REMEDY_DEFECT,
                          index, tensor->flags);
     }
     return check_extent(handles, index);
@@ -229,11 +237,11 @@ static tdm_status check_description_sum(const struct tdm__tensor_handles_header 
 
     return found == header->checksum
                ? TDM_OK
-               : tdm__fail(
-                     TDM_E_CHECKSUM,
-                     "reading tensor handles failed: the checksum of the description is %016" PRIx64
-                     ", its header says %016" PRIx64,
-                     found, header->checksum);
+               : tdm__fail(TDM_E_CHECKSUM,
+                           "reading the description of a bucket failed: the checksum of the "
+                           "description is %016" PRIx64 ", its header says %016" PRIx64
+                           ". " TDM__REMEDY_SEND_AGAIN,
+                           found, header->checksum);
 }
 
 tdm_status tdm__tensor_handles_encode(const struct tdm__tensor_handles *handles, void *buffer,
@@ -284,17 +292,19 @@ tdm_status tdm__tensor_handles_decode(struct tdm_bytes bytes,
 
     if (bytes.size_bytes < sizeof(handles.header)) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: %zu bytes are less than a header of %zu",
+                         "reading the description of a bucket failed: it has %zu bytes, less than "
+                         "a header of %zu. " TDM__REMEDY_DEFECT,
                          bytes.size_bytes, sizeof(handles.header));
     }
     memcpy(&handles.header, bytes.data, sizeof(handles.header));
     TDM_TRY(check_header(&handles.header));
     if (bytes.size_bytes != records_bytes(&handles.header)) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "reading tensor handles failed: %" PRIu32 " storages and %" PRIu32
-                         " tensors are %zu bytes, there are %zu",
-                         handles.header.storages_count, handles.header.tensors_count,
-                         records_bytes(&handles.header), bytes.size_bytes);
+        return tdm__fail(
+            TDM_E_PROTOCOL,
+            "reading the description of a bucket failed: it has %zu bytes, but %" PRIu32
+            " storages and %" PRIu32 " tensors take %zu. " TDM__REMEDY_DEFECT,
+            bytes.size_bytes, handles.header.storages_count, handles.header.tensors_count,
+            records_bytes(&handles.header));
     }
     status = copy_records((const uint8_t *)bytes.data + sizeof(handles.header), &handles);
     if (status == TDM_OK) {
@@ -325,16 +335,20 @@ tdm_status tdm__tensor_handles_check_location(const struct tdm__tensor_handles *
     char ours[TDM__ID_TEXT_BYTES];
 
     if (!tdm__id_equal(&handles->header.node, node)) {
-        return tdm__fail(TDM_E_DEVICE,
-                         "reading tensor handles failed: handles are of node %s, this is node %s",
-                         tdm__id_text(&handles->header.node, theirs), tdm__id_text(node, ours));
+        return tdm__fail(
+            TDM_E_DEVICE,
+            "reading the description of a bucket failed: its memory is on node %s, this process is "
+            "on node %s. Place both processes on one node, or use a transfer between nodes",
+            tdm__id_text(&handles->header.node, theirs), tdm__id_text(node, ours));
     }
     for (uint32_t i = 0; i < handles->header.storages_count && gpu != NULL; i++) {
         if (!tdm__id_equal(&handles->storages[i].gpu, gpu)) {
-            return tdm__fail(
-                TDM_E_DEVICE,
-                "reading tensor handles failed: storage %" PRIu32 " is on GPU %s, this one is %s",
-                i, tdm__id_text(&handles->storages[i].gpu, theirs), tdm__id_text(gpu, ours));
+            return tdm__fail(TDM_E_DEVICE,
+                             "reading the description of a bucket failed: storage %" PRIu32
+                             " is on GPU %s, this process uses GPU %s. Place both processes on one "
+                             "GPU, or use a transfer between GPUs",
+                             i, tdm__id_text(&handles->storages[i].gpu, theirs),
+                             tdm__id_text(gpu, ours));
         }
     }
     return TDM_OK;
@@ -361,17 +375,19 @@ tdm_status tdm__tensor_handles_check_manifest(const struct tdm__tensor_handles *
 
         if (record->tensor >= manifest->tensors_count) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "reading tensor handles failed: tensor %" PRIu32 " is number %" PRIu32
-                             " of %" PRIu32,
+                             "reading the description of a bucket failed: tensor %" PRIu32
+                             " is number %" PRIu32 " of the model, which has %" PRIu32
+                             " tensors, counted from 0. " TDM__REMEDY_DEFECT,
                              i, record->tensor, manifest->tensors_count);
         }
         tensor = &manifest->tensors[record->tensor];
         if (!tensor_matches_manifest(record, tensor)) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "reading tensor handles failed: tensor %" PRIu32
-                             " (%s) has another dtype or shape than "
-                             "the manifest says: %u, %u dimensions",
-                             i, tensor->name, record->dtype, record->dims_count);
+                             "reading the description of a bucket failed: tensor %" PRIu32
+                             " (%s) has dtype %u and %u dimensions, expected %u and %u, or another "
+                             "size. Use one model on both sides",
+                             i, tensor->name, record->dtype, record->dims_count,
+                             (unsigned)tensor->dtype, tensor->dims_count);
         }
     }
     return TDM_OK;

@@ -1,10 +1,10 @@
 /* tensor_slices.c - places received tensor slices in an engine's weights and counts them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The layout of an engine rank is turned into slice extents: sorted, disjoint byte ranges of the
- * weights image, one for each slice and one for the scales of each FP8 slice. What no extent
- * covers is a gap. The first bucket of an update zeroes the gaps, so that equal updates give
- * equal images.
+/* The layout of an engine rank is turned into slice extents, which are sorted, disjoint byte ranges
+ * of the weights image. There is one for each slice and one for the scales of each FP8 slice. What
+ * no extent covers is a gap. The first bucket of an update zeroes the gaps, so that equal updates
+ * give equal images.
  *
  * Each bucket carries records. A record is accepted only if its bytes lie within one extent of
  * the same tensor and dtype. The bytes of a record are either copied from the sender's bucket,
@@ -17,6 +17,7 @@
 #include "colocate/weights/merged_handles.h"
 
 #include "colocate/weights/convert.h"
+#include "colocate/weights/remedies.h"
 #include "runtime/error.h"
 
 #include <inttypes.h>
@@ -80,9 +81,10 @@ static tdm_status add_slice_extent(struct tdm__tensor_slices *tensor_slices,
     if (place->extent.end < place->extent.begin || place->extent.end > tensor_slices->image_bytes ||
         place->extent.begin < *end) {
         return tdm__fail(TDM_E_INVAL,
-                         "mapping tensors to slices failed: tensor %s: a slice from %" PRIu64
+                         "checking the layout failed: tensor %s: a slice from %" PRIu64
                          " to %" PRIu64 " of weights of %" PRIu64
-                         " bytes, where one before it ends at %" PRIu64,
+                         " bytes, where one before it ends at %" PRIu64
+                         ". Declare slices in the weights region that do not overlap",
                          tensor_slices->manifest->tensors[place->tensor].name, place->extent.begin,
                          place->extent.end, tensor_slices->image_bytes, *end);
     }
@@ -267,16 +269,17 @@ static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_sli
     const struct slice_extent *place = find_slice_extent(tensor_slices, record->image);
 
     if ((record->flags & TDM__TENSOR_SLICE) == 0) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "mapping tensors to slices failed: tensor %s is whole in a bucket of slices",
-            tensor_slices->manifest->tensors[record->tensor].name);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "receiving slices failed: tensor %s is whole in a bucket of "
+                         "slices. " TDM__REMEDY_DEFECT,
+                         tensor_slices->manifest->tensors[record->tensor].name);
     }
     if (size_bytes > tensor_slices->image_bytes ||
         record->image > tensor_slices->image_bytes - size_bytes) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "mapping tensors to slices failed: tensor %s: a slice of %" PRIu64
-                         " bytes at %" PRIu64 " of weights of %" PRIu64,
+                         "receiving slices failed: tensor %s: a slice of %" PRIu64
+                         " bytes at %" PRIu64 " of weights of %" PRIu64
+                         " bytes. " TDM__REMEDY_DEFECT,
                          tensor_slices->manifest->tensors[record->tensor].name, size_bytes,
                          record->image, tensor_slices->image_bytes);
     }
@@ -284,8 +287,9 @@ static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_sli
         place->dtype != (enum tdm_dtype)record->dtype ||
         record->image + size_bytes > place->extent.end) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "mapping tensors to slices failed: tensor %s: a slice of %" PRIu64
-                         " bytes of %s at %" PRIu64 ", where this rank keeps something else",
+                         "receiving slices failed: tensor %s: a slice of %" PRIu64
+                         " bytes of %s at %" PRIu64
+                         ", where this rank keeps something else. " TDM__REMEDY_DEFECT,
                          tensor_slices->manifest->tensors[record->tensor].name, size_bytes,
                          tdm_dtype_name((enum tdm_dtype)record->dtype), record->image);
     }
@@ -382,12 +386,12 @@ static tdm_status compare_sums(const struct tdm__tensor_slices *tensor_slices,
         record = &stage->handles->tensors[work->records[i]];
         if (work->sums[i] != record->checksum) {
             const struct tdm__strided_rows rows = slice_rows(record);
-            tdm_status status =
-                tdm__fail(TDM_E_CHECKSUM,
-                          "verifying the slices failed: tensor %s: %zu rows of %zu bytes have "
-                          "the checksum %016" PRIx64 ", the sender's is %016" PRIx64,
-                          tensor_slices->manifest->tensors[record->tensor].name, rows.count,
-                          rows.size_bytes, work->sums[i], record->checksum);
+            tdm_status status = tdm__fail(
+                TDM_E_CHECKSUM,
+                "verifying the slices failed: tensor %s: %zu rows of %zu bytes have the checksum "
+                "%016" PRIx64 ", the sender's is %016" PRIx64 ". " TDM__REMEDY_SEND_AGAIN,
+                tensor_slices->manifest->tensors[record->tensor].name, rows.count, rows.size_bytes,
+                work->sums[i], record->checksum);
 
             return wrap_writer(stage->handles, work->records[i], status);
         }
@@ -462,8 +466,8 @@ tdm_status tdm__tensor_slices_check_complete(struct tdm__tensor_slices *tensor_s
         if (tensor_slices->tracker.is_open ||
             tensor_slices->received_bytes[i] != tensor_slices->wanted_bytes[i]) {
             return tdm__fail(TDM_E_STATE,
-                             "verifying the slices failed: tensor %s: %" PRIu64 " of %" PRIu64
-                             " bytes have arrived",
+                             "voting for a weight update failed: tensor %s: %" PRIu64 " of %" PRIu64
+                             " bytes have arrived. Send all of its buckets before the vote",
                              tensor_slices->manifest->tensors[i].name,
                              tensor_slices->received_bytes[i], tensor_slices->wanted_bytes[i]);
         }

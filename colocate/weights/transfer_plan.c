@@ -145,10 +145,11 @@ static tdm_status plan_run(struct plan_compiler *compiler, uint32_t to_rank,
         const struct tdm__element_run *held = &compiler->sources.held.items[i];
 
         if (i == compiler->sources.firsts[wanted->tensor + 1] || held->begin > at) {
-            return tdm__fail(TDM_E_INVAL,
-                             "planning the transfer failed: tensor %s: element %" PRIu64
-                             " is in no rank's slices",
-                             compiler->options->manifest->tensors[wanted->tensor].name, at);
+            return tdm__fail(
+                TDM_E_INVAL,
+                "planning the transfer of weights failed: tensor %s: element %" PRIu64
+                " is in no rank's slices. Let the trainers' layouts cover the whole tensor",
+                compiler->options->manifest->tensors[wanted->tensor].name, at);
         }
         TDM_TRY(add_common_elements(compiler, to_rank, wanted, held));
         at = held->end;
@@ -224,12 +225,14 @@ static tdm_status plan_rectangles(struct plan_compiler *compiler, uint32_t to_ra
             missing -= common.rows * common.columns;
         }
     }
-    return missing == 0 ? TDM_OK
-                        : tdm__fail(TDM_E_INVAL,
-                                    "planning the transfer failed: tensor %s: %" PRIu64
-                                    " of the elements at row %" PRIu64 ", column %" PRIu64
-                                    " are in no rank's slices",
-                                    tensor->name, missing, box.row, box.column);
+    return missing == 0
+               ? TDM_OK
+               : tdm__fail(
+                     TDM_E_INVAL,
+                     "planning the transfer of weights failed: tensor %s: %" PRIu64
+                     " of the elements at row %" PRIu64 ", column %" PRIu64
+                     " are in no rank's slices. Let the trainers' layouts cover the whole tensor",
+                     tensor->name, missing, box.row, box.column);
 }
 
 /* Adds the copies for the elements of one engine slice that is not converted to FP8. */
@@ -300,8 +303,9 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
     }
     return missing == 0 ? TDM_OK
                         : tdm__fail(TDM_E_INVAL,
-                                    "planning the transfer failed: tensor %s: %" PRIu64
-                                    " elements are in no rank's slices",
+                                    "planning the transfer of weights failed: tensor %s: %" PRIu64
+                                    " elements are in no rank's slices. Let the trainers' layouts "
+                                    "cover the whole tensor",
                                     tensor->name, missing);
 }
 
@@ -455,14 +459,18 @@ static tdm_status check_item_place(const struct plan_compiler *compiler, uint32_
     if (item->end < item->begin || item->end > compiler->options->image_bytes ||
         item->begin % tdm_dtype_bytes(dtype) != 0) {
         return tdm__fail(TDM_E_INVAL,
-                         "planning the transfer failed: tensor %s: %s from %" PRIu64 " to %" PRIu64
-                         " of weights of %" PRIu64 " bytes, or not aligned to its elements",
-                         name, what, item->begin, item->end, compiler->options->image_bytes);
+                         "planning the transfer of weights failed: tensor %s: %s from byte %" PRIu64
+                         " to %" PRIu64 " of weights of %" PRIu64
+                         " bytes, or not aligned to elements of %zu bytes. Correct the addresses "
+                         "in the engine's layout",
+                         name, what, item->begin, item->end, compiler->options->image_bytes,
+                         tdm_dtype_bytes(dtype));
     }
     if (item->begin < end_before) {
         return tdm__fail(TDM_E_INVAL,
-                         "planning the transfer failed: tensor %s: %s at %" PRIu64
-                         " of the weights, where another one ends at %" PRIu64,
+                         "planning the transfer of weights failed: tensor %s: %s at byte %" PRIu64
+                         " of the weights, where another one ends at %" PRIu64
+                         ". Give the slices of the engine's layout addresses that do not overlap",
                          name, what, item->begin, end_before);
     }
     return TDM_OK;

@@ -12,9 +12,9 @@
  * where. A transfer plan is compiled once from these layouts and is the same on every rank; each
  * update replays it. Compilation is pure and touches no device.
  *
- * Several trainer ranks may hold the same slice. A plan copies it from the nearest of them: from
- * the GPU of the engine rank, else from its node, else from any; among equally near ranks from the
- * one that sends the fewest bytes to other GPUs.
+ * Several trainer ranks may hold the same slice. A plan copies it from the nearest of them, which
+ * is on the GPU of the engine rank, else on its node, else on any. Among equally near ranks it is
+ * the one that sends the fewest bytes to other GPUs.
  *
  * The image of an engine rank is the contents of its weights region. A chunk is a range of an
  * image that is written in one step. It consists of whole slices, or is a piece of one slice
@@ -129,9 +129,9 @@ struct tdm__transfer_plan_options {
     uint64_t exchange_bytes;
 };
 
-/* Compiles the plan of all copies from trainer ranks to engine ranks. Returns TDM_E_INVAL with a
- * message that names the tensor if no trainer rank holds some element of it, or if slices of
- * trainer ranks have only a part of their elements in common. The same applies if an engine's slice
+/* Compiles the plan of all copies from trainer ranks to engine ranks. Fails with TDM_E_INVAL if
+ * no trainer rank holds some element of a tensor, or if slices of trainer ranks have only a part of
+ * their elements in common. The message names the tensor. The same applies if an engine's slice
  * lies outside the image or overlaps another slice. */
 tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *options,
                                      struct tdm__transfer_plan **plan_out);

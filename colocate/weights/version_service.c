@@ -14,6 +14,7 @@
 #include "colocate/weights/version_service.h"
 
 #include "colocate/weights/commit_record.h"
+#include "colocate/weights/remedies.h"
 
 #include "actors/process/runtime.h"
 #include "runtime/clock.h"
@@ -98,7 +99,8 @@ static tdm_status read_members(const struct tdm__message_list *list,
 {
     if (list->count > TDM__UPDATE_MEMBERS_MAX) {
         return tdm__fail(TDM_E_LIMIT,
-                         "serving the version request failed: %u members of an update, at most %d",
+                         "requesting a weight version failed: the message lists %u members, at "
+                         "most %d are allowed. Use fewer receivers of the model",
                          list->count, (int)TDM__UPDATE_MEMBERS_MAX);
     }
     *members_out = calloc(list->count + 1, sizeof(**members_out));
@@ -139,10 +141,11 @@ static tdm_status read_request(const struct tdm__version_request_message *messag
     struct tdm__version_request *request = &asked->request;
 
     if (message->kind > TDM__VERSION_RESTORE || message->proposal > TDM__UPDATE_ABORTED) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "serving the version request failed: version.request of kind %u, proposal %u",
-            message->kind, message->proposal);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "requesting a weight version failed: the message has kind %u and proposal "
+                         "%u, at most %d and %d are known. " TDM__REMEDY_DEFECT,
+                         message->kind, message->proposal, (int)TDM__VERSION_RESTORE,
+                         (int)TDM__UPDATE_ABORTED);
     }
     asked->model = message->model;
     *request = (struct tdm__version_request){
@@ -367,10 +370,10 @@ static tdm_status serve_request_set(struct tdm__version_client *versions,
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__version_set_request_table(), &message));
     if (message.requests.count == 0 || message.requests.count > TDM__VERSION_SET_MAX) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "serving the version request failed: version.request_set of %u models, 1 to %d",
-            message.requests.count, TDM__VERSION_SET_MAX);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "requesting a version of several models failed: the message names %u "
+                         "models, expected 1 to %d. Commit at most %d models together",
+                         message.requests.count, TDM__VERSION_SET_MAX, TDM__VERSION_SET_MAX);
     }
     while (read_count < message.requests.count && status == TDM_OK) {
         struct tdm__version_request_message request;
@@ -459,10 +462,10 @@ static tdm_status read_replies(const tdm_value *value, uint32_t count,
 
     TDM_TRY(tdm__version_set_reply_decode(value, &message));
     if (message.replies.count != count) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "serving the version request failed: %u replies to requests about %u models",
-            message.replies.count, count);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "requesting a version of several models failed: the daemon replied about "
+                         "%u models, expected %u. " TDM__REMEDY_DEFECT,
+                         message.replies.count, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         struct tdm__version_reply_message reply;
@@ -517,7 +520,10 @@ static tdm_status call_daemon(tdm_runtime *runtime, const char *method, struct t
     } while (should_retry(status, deadline_ms));
     /* The last attempt has little time. What the store said before explains more. */
     return status == TDM_E_TIMEOUT && trouble[0] != '\0'
-               ? tdm__fail(TDM_E_STORE, "serving the version request failed: %s", trouble)
+               ? tdm__fail(TDM_E_STORE,
+                           "requesting a weight version failed: no reply within %lld ms, and "
+                           "before that: %s. Check that the store runs",
+                           (long long)timeout_ms, trouble)
                : status;
 }
 

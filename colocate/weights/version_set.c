@@ -9,6 +9,7 @@
 
 #include "colocate/weights/version_set.h"
 
+#include "colocate/weights/remedies.h"
 #include "runtime/error.h"
 
 #include <inttypes.h>
@@ -44,11 +45,12 @@ static tdm_status begin_all(struct tdm__version_record *records,
         request.version_floor = floor;
         TDM_TRY(tdm__version_apply_request(&records[i], &request, &changed_out[i]));
         if (records[i].update.version != records[0].update.version) {
-            return tdm__fail(TDM_E_CONFLICT,
-                             "reading the set of models failed: version %" PRIu64
-                             " was begun here and version %" PRIu64
-                             " for the first model: they are not one set",
-                             records[i].update.version, records[0].update.version);
+            return tdm__fail(
+                TDM_E_CONFLICT,
+                "beginning the update of several models failed: version %" PRIu64
+                " was begun for model %" PRIu32 " of the set and version %" PRIu64
+                " for the first. Decide both by themselves, and begin the set with new IDs",
+                records[i].update.version, i + 1, records[0].update.version);
         }
     }
     return TDM_OK;
@@ -120,12 +122,12 @@ static tdm_status decide_all(struct tdm__version_record *records,
         TDM_TRY(tdm__version_apply_request(&records[i], &request, &changed_out[i]));
         TDM_TRY(tdm__version_outcome(&records[i], &request.update, &outcome));
         if (outcome != common.outcome) {
-            return tdm__fail(TDM_E_CONFLICT,
-                             "reading the set of models failed: the update is %s and that of "
-                             "another model is %s: they were not "
-                             "decided together",
-                             tdm__update_outcome_name(outcome),
-                             tdm__update_outcome_name(common.outcome));
+            return tdm__fail(
+                TDM_E_CONFLICT,
+                "deciding the update of several models failed: it is %s for model %" PRIu32
+                " of the set and %s for another, so they were not decided together. Let only the "
+                "source decide about the set",
+                tdm__update_outcome_name(outcome), i + 1, tdm__update_outcome_name(common.outcome));
         }
     }
     return TDM_OK;
@@ -138,16 +140,18 @@ tdm_status tdm__version_apply_set(struct tdm__version_record *records,
     *refused_out = 0;
     if (count == 0 || count > TDM__VERSION_SET_MAX) {
         return tdm__fail(TDM_E_INVAL,
-                         "reading the set of models failed: a set has 1 to %d models, not %" PRIu32,
-                         TDM__VERSION_SET_MAX, count);
+                         "requesting a version of several models failed: the request names %" PRIu32
+                         " models, expected 1 to %d. Commit at most %d models together",
+                         count, TDM__VERSION_SET_MAX, TDM__VERSION_SET_MAX);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (requests[i].kind != requests[0].kind) {
             *refused_out = i;
             return tdm__fail(TDM_E_INVAL,
-                             "reading the set of models failed: requests of the kinds %d and %d "
-                             "are not one step",
-                             (int)requests[0].kind, (int)requests[i].kind);
+                             "requesting a version of several models failed: the request is of "
+                             "kind %d for the first model and %d for model %" PRIu32
+                             ". " TDM__REMEDY_DEFECT,
+                             (int)requests[0].kind, (int)requests[i].kind, i + 1);
         }
     }
     switch (requests[0].kind) {
@@ -165,8 +169,8 @@ tdm_status tdm__version_apply_set(struct tdm__version_record *records,
     case TDM__VERSION_RESTORE:
         break;
     }
-    return tdm__fail(
-        TDM_E_INVAL,
-        "reading the set of models failed: a step of the kind %d is not one of several models",
-        (int)requests[0].kind);
+    return tdm__fail(TDM_E_INVAL,
+                     "requesting a version of several models failed: the request is of kind %d, "
+                     "expected %d (begin) or %d (decide). " TDM__REMEDY_DEFECT,
+                     (int)requests[0].kind, (int)TDM__VERSION_BEGIN, (int)TDM__VERSION_DECIDE);
 }

@@ -1,11 +1,18 @@
 /* weight_writer.c - a trainer rank's side of an update by a plan: writes where engines read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One update: map_targets, claim_held and settle_held (optional), find_scales and share_scales,
- * then for each chunk write_chunk, begin_round and end_round for each round of its exchange, and
- * describe_chunk for each engine rank, then claim_result and settle_result, and at the end
- * unmap_targets. The caller (colocate/job) orders these steps among
- * the ranks, exchanges the claims and waits for the engines.
+/* One update consists of these steps:
+ *
+ * 1. map_targets;
+ * 2. claim_held and settle_held, if an earlier update is resumed;
+ * 3. find_scales and share_scales;
+ * 4. for each chunk write_chunk, then begin_round and end_round for each round of its exchange, and
+ *    describe_chunk for each engine rank;
+ * 5. claim_result and settle_result;
+ * 6. unmap_targets.
+ *
+ * The caller (colocate/job) orders these steps among the ranks, exchanges the claims and waits for
+ * the engines.
  *
  * A rank keeps the checksums of its own copies per chunk and image (image_sums()), and describes
  * nothing but its own copies. No rank needs another rank's checksums while chunks are written. The
@@ -13,9 +20,9 @@
  * share of them in a few words, which the caller exchanges once, and every rank combines all claims
  * to the same result.
  *
- * The checksums outlive an update: if it is aborted and the weights do not change, the next update
+ * The checksums outlive an update. If it is aborted and the weights do not change, the next update
  * compares the resume logs that follow from them with the engines', and skips what engines have.
- * own_known_chunks is the number of leading chunks whose checksums this rank knows, known_chunks
+ * own_known_chunks is the number of leading chunks whose checksums this rank knows. known_chunks is
  * the least of all ranks' numbers, as far as the ranks have settled it in this update.
  *
  * One thread enters at a time; there are no locks. Only share_scales blocks in a collective. */
@@ -23,6 +30,7 @@
 #include "colocate/weights/weight_writer.h"
 
 #include "colocate/weights/convert.h"
+#include "colocate/weights/remedies.h"
 #include "colocate/weights/weight_writer_state.h"
 #include "runtime/error.h"
 #include "runtime/splitmix.h"
@@ -69,8 +77,9 @@ static tdm_status map_target(struct tdm__weight_writer *weight_writer, uint32_t 
     target->resume_log = from->resume_log;
     if (from->blocks_count == 0 || from->blocks_count > TDM__DEVICE_BLOCKS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "writing weights failed: engine rank %u has a target of %u blocks", index,
-                         from->blocks_count);
+                         "writing weights failed: the memory of engine rank %u has %u blocks, "
+                         "expected 1 to %d. " TDM__REMEDY_DEFECT,
+                         index, from->blocks_count, TDM__DEVICE_BLOCKS_MAX);
     }
     target->gpu = from->gpu;
     target->key = from->keys[0];
@@ -239,8 +248,8 @@ static bool target_has_chunk(const struct tdm__weight_writer *weight_writer, uin
 }
 
 /* One step of this rank's work for one chunk. In the first step it writes what it has, and packs
- * the first round; in each further one it writes what it has received in a round and packs the
- * next. Copies with a known checksum that no engine rank needs are left out. */
+ * the first round. In each further step it writes what it has received in a round and packs the
+ * next round. Copies with a known checksum that no engine rank needs are left out. */
 struct chunk_step {
     uint32_t chunk;          /* Index of the chunk. */
     uint32_t number;         /* Number of the step, which is that of rounds received. */
@@ -336,8 +345,8 @@ static tdm_status check_received(const struct tdm__weight_writer *weight_writer,
                ? TDM_OK
                : tdm__fail(TDM_E_CHECKSUM,
                            "writing weights failed: tensor %s: what trainer rank %u sent to "
-                           "another node arrived with the "
-                           "checksum %016llx instead of %016llx. Try the update again",
+                           "another node arrived with the checksum %016llx instead of "
+                           "%016llx. " TDM__REMEDY_SEND_AGAIN,
                            tdm__transfer_plan_tensor(transfer_plan, from->image, &from->copy)->name,
                            from->copy.from_rank, (unsigned long long)sum, (unsigned long long)sent);
 }
@@ -381,10 +390,10 @@ static tdm_status keep_sums(struct tdm__weight_writer *weight_writer, uint32_t c
     if (chunk < weight_writer->known_chunks && memcmp(weight_writer->own_sums, sums, bytes) != 0) {
         tdm__weight_writer_forget_sums(weight_writer);
         return tdm__fail(TDM_E_STATE,
-                         "writing weights failed: chunk %u: the weights are not those of the "
-                         "update before, though this "
-                         "rank has neither learned nor loaded",
-                         chunk);
+                         "writing weights failed: the weights of chunk %u of %u have changed since "
+                         "the update before, but this trainer rank has neither learned nor loaded. "
+                         "Change weights only in the functions step and load of the job library",
+                         chunk, weight_writer->options.transfer_plan->chunks_count);
     }
     memcpy(sums, weight_writer->own_sums, bytes);
     weight_writer->own_known_chunks =

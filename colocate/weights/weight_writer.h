@@ -93,8 +93,9 @@ void tdm__weight_writer_claim_held(struct tdm__weight_writer *weight_writer, uin
  * again. Without this call all chunks are written. */
 void tdm__weight_writer_settle_held(struct tdm__weight_writer *weight_writer,
                                     const uint64_t *claims);
-/* Returns true if every engine rank that exists has the chunk from an earlier, aborted update, so
- * no rank needs to be told about it, and no later chunk needs what the ranks exchange for it. */
+/* Returns true if every engine rank that exists has the chunk from an earlier, aborted update, and
+ * no later chunk needs what the ranks exchange for it. No engine rank needs to be told about such a
+ * chunk. */
 bool tdm__weight_writer_chunk_is_held(const struct tdm__weight_writer *weight_writer,
                                       uint32_t chunk);
 /* Computes the FP8 scales of this rank's parts of blocks that several trainer ranks share. Each

@@ -192,7 +192,7 @@ static uint64_t parts_bytes(const struct tdm__weight_writer *weight_writer)
 }
 
 /* Creates the region, without memory, of this rank's bucket and of what it exchanges with other
- * nodes, or of the latter alone if the ranks write directly into the engines' shadows. */
+ * nodes. If the ranks write directly into the engines' shadows, there is no bucket in it. */
 static tdm_status create_region(struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__weight_writer_options *options = &weight_writer->options;

@@ -11,6 +11,7 @@
 #include "colocate/weights/whole_tensors.h"
 
 #include "colocate/weights/checksum.h"
+#include "colocate/weights/remedies.h"
 #include "colocate/weights/tensor.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -207,8 +208,8 @@ tdm_status tdm__whole_tensors_describe(struct tdm__whole_tensors *whole_tensors,
 
     if (!tdm_region_is_resident(written->region)) {
         return tdm__fail(TDM_E_STATE,
-                         "planning the transfer failed: bucket %" PRIu32
-                         " is described before it has memory",
+                         "describing bucket %" PRIu32
+                         " failed: it has no memory yet. " TDM__REMEDY_DEFECT,
                          written->index);
     }
     block = tdm__region_block(written->region);

@@ -10,9 +10,9 @@
 /* An engine without a layout gets whole tensors by name. To the trainer ranks it is an engine whose
  * image has every tensor whole, bucket after bucket (bucket.h), and each chunk of its transfer plan
  * is one bucket. A weight writer (weight_writer.h) with one half writes the chunks. Only the
- * descriptions differ: they name tensors instead of the slices in which these were written, and
- * their checksums are computed from the bytes in the bucket, which the engine will read. One thread
- * at a time may use it. */
+ * descriptions differ. They name tensors instead of the slices in which these were written. Their
+ * checksums are computed from the bytes in the bucket, which the engine will read. One thread at a
+ * time may use it. */
 struct tdm__whole_tensors;
 
 /* Creates what a trainer rank needs to send the model's tensors whole to `engine_ranks_count`

@@ -129,7 +129,10 @@ static void as_many_ranks_may_join_as_there_were(void **state)
     assert_int_equal(record.update.members_count, 2 * RANKS);
     assert_is_stored();
     assert_int_equal(send(TDM__VERSION_JOIN, TDM__UPDATE_MEMBERS_MAX), TDM_E_LIMIT);
-    assert_string_equal(tdm_error_detail(), "the update of epoch 1 has 512 members already");
+    assert_string_equal(
+        tdm_error_detail(),
+        "joining the members of a version failed: the update of epoch 1 has 512 members, which is "
+        "the limit. Use fewer receivers of the model");
 }
 
 static void more_members_than_a_record_has_are_refused(void **state)
@@ -144,7 +147,9 @@ static void more_members_than_a_record_has_are_refused(void **state)
 
     (void)state;
     assert_int_equal(tdm__version_apply_request(&empty, &begin, &changed), TDM_E_INVAL);
-    assert_string_equal(tdm_error_detail(), "an update has 1 to 512 members, not 513");
+    assert_string_equal(tdm_error_detail(), "beginning a weight update failed: 513 members are "
+                                            "listed, expected 1 to 512. Start at least "
+                                            "one receiver of the model and at most 512");
 }
 
 int main(void)

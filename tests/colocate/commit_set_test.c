@@ -234,7 +234,7 @@ static void sets_that_make_no_sense_are_refused(void **state)
     assert_int_equal(
         tdm__version_client_submit_set(fixture.versions, items, MODELS, 0, on_set, NULL),
         TDM_E_INVAL);
-    assert_non_null(strstr(tdm_error_detail(), "actor is in the set twice"));
+    assert_non_null(strstr(tdm_error_detail(), "model actor is named twice"));
     items[1].model = "a/b";
     assert_int_equal(
         tdm__version_client_submit_set(fixture.versions, items, MODELS, 0, on_set, NULL),

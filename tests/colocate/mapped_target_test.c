@@ -75,8 +75,9 @@ static void test_target_that_is_too_small_is_refused_with_both_sizes(void **stat
     assert_int_equal(
         tdm__mapped_target_map(&target, fixture.gpu->devices[0], &fixture.target, 3, 3 * UNIT + 1),
         TDM_E_PROTOCOL);
-    assert_non_null(
-        strstr(tdm_error_detail(), "engine rank 3 has a target of 6291456 bytes, not 6291457"));
+    assert_non_null(strstr(
+        tdm_error_detail(),
+        "engine rank 3 failed: its memory has 6291456 bytes, the transfer plan needs 6291457"));
     tdm__mapped_target_unmap(&target, fixture.gpu->devices[0]);
     fixture_close(&fixture);
 }

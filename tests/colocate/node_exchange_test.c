@@ -629,7 +629,7 @@ static void node_without_a_trainer_rank_is_refused(void **state)
     assert_int_equal(tdm__transfer_plan_create(&small.options, &small.plan), TDM_E_UNSUPPORTED);
     assert_non_null(
         strstr(tdm_error_detail(), "engine rank 0 is on a node without a trainer rank"));
-    assert_non_null(strstr(tdm_error_detail(), "place a trainer rank on each node with engines"));
+    assert_non_null(strstr(tdm_error_detail(), "Place a trainer rank on each node with engines"));
     small.plan = NULL;
     small_plan_fini(&small);
 }

@@ -43,11 +43,15 @@ static void slices_that_overlap_in_part_are_refused(void **state)
 
     (void)state;
     assert_int_equal(collect(boxes, &sources), TDM_E_INVAL);
-    assert_string_equal(tdm_error_detail(), "planning the transfer failed: tensor m: elements 15 "
-                                            "to 15 are in slices of rank 0 and of rank 1");
+    assert_string_equal(tdm_error_detail(),
+                        "planning the transfer of weights failed: tensor m: elements 15 "
+                        "to 15 are in slices of rank 0 and of rank 1. Let the trainers' slices be "
+                        "equal or disjoint");
     assert_int_equal(collect(ranges, &sources), TDM_E_INVAL);
-    assert_string_equal(tdm_error_detail(), "planning the transfer failed: tensor v: elements 9 to "
-                                            "9 are in slices of rank 0 and of rank 1");
+    assert_string_equal(
+        tdm_error_detail(),
+        "planning the transfer of weights failed: tensor v: elements 9 to "
+        "9 are in slices of rank 0 and of rank 1. Let the trainers' slices be equal or disjoint");
 }
 
 static void boxes_are_planned_by_rectangles_and_ranges_by_runs(void **state)

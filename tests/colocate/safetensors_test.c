@@ -172,7 +172,7 @@ static void wrong_numbers_are_refused_by_name(void **state)
     refuses(TENSOR("\"F32\"", "[4294967296,4294967296,2]", "[0,0]"), 0, "overflows");
     refuses(TENSOR("\"F32\"", "[4611686018427387904]", "[0,0]"), 0, "overflows");
     refuses(TENSOR("\"C64\"", "[1]", "[0,8]"), 8, "dtype \"C64\" is not supported");
-    refuses(TENSOR("7", "[1]", "[0,8]"), 8, "\"w\" wants dtype");
+    refuses(TENSOR("7", "[1]", "[0,8]"), 8, "\"w\" has 3 entries, expected three: dtype (a text)");
 }
 
 static void holes_overlaps_and_leftovers_are_refused(void **state)
@@ -196,13 +196,13 @@ static void malformed_json_is_refused(void **state)
     refuses(" {}", 0, "does not begin with '{'");
     refuses("{", 0, "header: byte");
     refuses("{} x", 0, "header: byte");
-    refuses("{\"w\":1}", 0, "\"w\" wants dtype");
+    refuses("{\"w\":1}", 0, "\"w\" has 0 entries");
     refuses("{\"\":{}}", 0, "1 to 95 bytes");
     refuses("{\"a\":{},\"a\":{}}", 0, "duplicate");
     refuses("{\"\xff\":{}}", 0, "unable to decode byte 0xff");
     refuses("{\"a\\u0000b\":{}}", 0, "header: byte");
     refuses("{\"__metadata__\":[]}", 0, "__metadata__");
-    refuses("{\"__metadata__\":{\"a\":1}}", 0, "\"a\" wants a string");
+    refuses("{\"__metadata__\":{\"a\":1}}", 0, "\"a\" in __metadata__ is no text");
     refuses("{\"a\":{\"b\":[[", 0, "nests over 3 levels");
     refuses("{\"n23456789012345678901234567890123456789012345678901234567890123456789012345678901"
             "234567890123456\":{}}",

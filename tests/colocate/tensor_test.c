@@ -53,7 +53,7 @@ static void the_check_names_what_is_wrong(void **state)
     info.name = "w";
     info.dims_count = TDM_DIMS_MAX + 1;
     assert_int_equal(tdm__tensor_check(&info), TDM_E_INVAL);
-    assert_non_null(strstr(tdm_error_detail(), "\"w\": 5 dimensions"));
+    assert_non_null(strstr(tdm_error_detail(), "\"w\" failed: it has 5 dimensions"));
     info.dims_count = 1;
     info.shape[0] = UINT64_MAX;
     assert_int_equal(tdm__tensor_check(&info), TDM_E_INVAL);

@@ -143,7 +143,7 @@ static void bucket_without_memory_is_not_described(void **state)
     struct tdm_bytes bytes;
 
     assert_int_equal(weight_fixture_try_describe(fixture, 0, 0, &bytes), TDM_E_STATE);
-    assert_non_null(strstr(tdm_error_detail(), "bucket 0 is described before it has memory"));
+    assert_non_null(strstr(tdm_error_detail(), "describing bucket 0 failed: it has no memory yet"));
     weight_fixture_begin(fixture);
     TRY(weight_fixture_fill(fixture, 0));
 }
