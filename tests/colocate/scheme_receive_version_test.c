@@ -35,6 +35,7 @@ static tdm_weights_sender *sender_of(const char *id)
                                                        .scheme = TDM_WEIGHTS_ACTORS,
                                                        .tensors = model.tensors,
                                                        .tensors_count = SCHEME_TENSORS,
+                                                       .receivers_count = 2,
                                                        .timeout_ms = SOON_MS};
     tdm_weights_sender *sender = NULL;
 
