@@ -155,6 +155,9 @@ def _send_items(call, name, items, more):
         close = getattr(items, "close", None)
         if close is not None:
             close()
+    except SystemExit:
+        _reply_exit(call, name, _serialization.STREAM)
+        return
     except Exception as error:
         _reply_error(call, name, error, _serialization.STREAM)
         return
@@ -185,9 +188,14 @@ def _exit():
     _tandem.exit_actor()
 
 
-def _exited():
-    """Return the exception of a call in which the actor has ended itself."""
-    return ActorDiedError(f"The actor {_State.class_name} died because it exited with exit_actor().")
+def _reply_exit(call, name, kind):
+    """End this actor, or the process of a function, because a method has raised SystemExit."""
+    if _State.instance is None:
+        sys.stdout.flush()
+        os._exit(1)
+    _exit()
+    error = ActorDiedError(f"The actor {_State.class_name} died because it exited with exit_actor().")
+    _reply_error(call, name, error, kind)
 
 
 def _call(function, args, kwargs, retry):
@@ -217,11 +225,7 @@ def _run(call, name, parts):
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
     except SystemExit:
-        if _State.instance is None:  # The process of a function ends.
-            sys.stdout.flush()
-            os._exit(1)
-        _exit()
-        _reply_error(call, name, _exited(), kind)
+        _reply_exit(call, name, kind)
         return
     except BaseException as error:
         _reply_error(call, name, error, kind)
@@ -243,6 +247,9 @@ async def _send_items_async(call, name, items, more):
             await loop.run_in_executor(None, call.send_item, _serialization.VALUE, *_serialization.dump(item), None)
     except TaskCancelledError:
         await items.aclose()
+    except SystemExit:
+        await loop.run_in_executor(None, _reply_exit, call, name, _serialization.STREAM)
+        return
     except Exception as error:
         await loop.run_in_executor(None, _reply_error, call, name, error, _serialization.STREAM)
         return
@@ -264,9 +271,8 @@ async def _run_async(call, name, parts, group):
         except (asyncio.CancelledError, TaskCancelledError):
             _reply_error(call, name, TaskCancelledError(), kind)
             return
-        except SystemExit:
-            _exit()
-            _reply_error(call, name, _exited(), kind)
+        except (SystemExit, _Exit):
+            _reply_exit(call, name, kind)
             return
         except BaseException as error:
             _reply_error(call, name, error, kind)
@@ -279,9 +285,21 @@ async def _run_async(call, name, parts, group):
             await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value, more)
 
 
+class _Exit(Exception):
+    """Stands for SystemExit in a task, because a task that raises SystemExit ends its event loop."""
+
+
+async def _replace_exit(awaitable):
+    """Await, and raise _Exit instead of SystemExit."""
+    try:
+        return await awaitable
+    except SystemExit:
+        raise _Exit from None
+
+
 async def _await_or_cancel(call, awaitable):
     """Await, and cancel it when the caller cancels the call."""
-    task = asyncio.ensure_future(awaitable)
+    task = asyncio.ensure_future(_replace_exit(awaitable))
     call.on_cancel(task.cancel, _State.notices)
     try:
         return await task

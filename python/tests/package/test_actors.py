@@ -290,6 +290,43 @@ def test_coroutine_is_cancelled():
     pytest.fail("the coroutine was not cancelled")
 
 
+@ray.remote
+class AsyncExiting:
+    async def pid(self):
+        return os.getpid()
+
+    async def exit(self):
+        raise SystemExit(1)
+
+    async def exit_in_stream(self):
+        yield 1
+        raise SystemExit(1)
+
+    def exit_in_plain_stream(self):
+        yield 1
+        raise SystemExit(1)
+
+
+def test_an_async_actor_exits():
+    """On Ray 2.60 the caller of such a coroutine waits for ever."""
+    actor = AsyncExiting.remote()
+    with pytest.raises(exceptions.ActorDiedError):
+        ray.get(actor.exit.remote(), timeout=30)
+    with pytest.raises(exceptions.ActorDiedError):
+        ray.get(actor.pid.remote(), timeout=30)
+
+
+@pytest.mark.parametrize("method", ["exit_in_stream", "exit_in_plain_stream"])
+def test_an_async_actor_exits_in_a_stream(method):
+    actor = AsyncExiting.remote()
+    items = getattr(actor, method).options(num_returns="streaming").remote()
+    assert ray.get(next(items), timeout=30) == 1
+    with pytest.raises(exceptions.ActorDiedError):
+        ray.get(next(items), timeout=30)
+    with pytest.raises(exceptions.ActorDiedError):
+        ray.get(actor.pid.remote(), timeout=30)
+
+
 def test_threads_and_concurrency_groups():
     @ray.remote(concurrency_groups={"io": 2})
     class Groups:
