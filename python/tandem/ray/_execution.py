@@ -410,10 +410,24 @@ def _begin_asynchronous(limits):
         _State.notices = _futures.notices_of(_State.loop)
         _State.loop.call_soon(started.set)
         _State.loop.run_forever()
+
+    def run_or_end_process():
+        # Without its event loop the actor would never reply again. The end of the process fails all calls.
+        try:
+            run()
+            print(f"tandem: the event loop of the actor {_State.class_name} was stopped, so that its process ends: "
+                  "do not call stop() of the running loop", file=sys.stderr)
+        except BaseException as error:
+            traceback.print_exception(type(error), error, error.__traceback__)
+            print(f"tandem: {type(error).__name__} has ended the event loop of the actor {_State.class_name}, so that "
+                  "its process ends: catch this exception in the task that raises it", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
     _State.is_asynchronous = True
     _State.loop = asyncio.new_event_loop()
     asyncio.set_event_loop(_State.loop)
-    threading.Thread(target=run, name="asyncio", daemon=True).start()
+    threading.Thread(target=run_or_end_process, name="asyncio", daemon=True).start()
     started.wait()
 
 

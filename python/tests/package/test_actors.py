@@ -327,6 +327,26 @@ def test_an_async_actor_exits_in_a_stream(method):
         ray.get(actor.pid.remote(), timeout=30)
 
 
+@ray.remote
+class LosingItsLoop:
+    async def exit_in_a_task(self):
+        async def leave():
+            raise SystemExit(1)
+        self.task = asyncio.create_task(leave())
+        await asyncio.sleep(600)
+
+    async def stop_the_loop(self):
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(600)
+
+
+@pytest.mark.parametrize("method", ["exit_in_a_task", "stop_the_loop"])
+def test_an_actor_whose_event_loop_has_ended_is_dead(method):
+    actor = LosingItsLoop.remote()
+    with pytest.raises(exceptions.ActorDiedError, match="event loop of the actor LosingItsLoop"):
+        ray.get(getattr(actor, method).remote(), timeout=30)
+
+
 def test_threads_and_concurrency_groups():
     @ray.remote(concurrency_groups={"io": 2})
     class Groups:
