@@ -243,6 +243,15 @@ static void worker_tree_is_late(struct worker *worker, uint32_t left_count, pid_
     }
 }
 
+/* Continues a reaper that was stopped, for example by a signal to all processes of the program. The
+ * end of the worker is known only by the report of its reaper. */
+static void worker_continue_reaper(const struct worker *worker)
+{
+    const struct tdm__process reaper = {.pidfd = worker->reaper_pidfd};
+
+    tdm__process_signal(&reaper, SIGCONT);
+}
+
 /* Handles the closed connection of a worker. A worker that was not asked to exit is killed, because
  * it cannot work without its daemon. */
 static void on_worker_conn_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
@@ -254,6 +263,7 @@ static void on_worker_conn_closed(void *arg, struct tdm__conn *conn, tdm_status 
     tdm__log(TDM__DEBUG, "workers", "connection to pid %d closed: %s: %s", (int)worker->public.pid,
              tdm_strerror(reason), detail);
     worker->public.conn = NULL;
+    worker_continue_reaper(worker);
     if (!worker->exit_is_expected) {
         tdm__worker_kill(&worker->public);
     }
@@ -271,6 +281,7 @@ void tdm__worker_kill(struct tdm__worker_process *public)
     worker->is_killed = true;
     if (worker->process.pid != 0) {
         tdm__process_signal(&worker->process, SIGKILL);
+        worker_continue_reaper(worker);
     }
 }
 

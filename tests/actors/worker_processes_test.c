@@ -86,6 +86,46 @@ static void signal_that_ends_a_worker_is_reported(void **state)
     assert_int_equal(WTERMSIG(report.wait_status), SIGKILL);
 }
 
+/* Returns the parent of the process `pid`. */
+static pid_t parent_of(pid_t pid)
+{
+    char path[64];
+    char text[512];
+    const char *state;
+    FILE *file;
+    size_t bytes;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = fopen(path, "re");
+    assert_non_null(file);
+    bytes = fread(text, 1, sizeof(text) - 1, file);
+    (void)fclose(file);
+    text[bytes] = '\0';
+    state = strrchr(text, ')'); /* The fields after the name: state and parent. */
+    assert_non_null(state);
+    return (pid_t)strtol(state + 4, NULL, 10);
+}
+
+static void end_of_a_worker_with_a_stopped_reaper_is_reported(void **state)
+{
+    struct node_fixture *scene = *state;
+
+    for (int by_daemon = 0; by_daemon < 2; by_daemon++) {
+        struct report report;
+        struct tdm__worker_process *worker = start(scene, NULL, STDERR_FILENO, &report);
+
+        assert_int_equal(kill(parent_of(worker->pid), SIGSTOP), 0);
+        if (by_daemon) {
+            tdm__worker_kill(worker);
+        } else {
+            assert_int_equal(kill(worker->pid, SIGKILL), 0);
+        }
+        node_fixture_run(scene, has_ended, &report);
+        assert_true(WIFSIGNALED(report.wait_status));
+        assert_int_equal(WTERMSIG(report.wait_status), SIGKILL);
+    }
+}
+
 static void worker_has_its_bootstrap_and_a_connection(void **state)
 {
     struct node_fixture *scene = *state;
@@ -138,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         NODE_FIXTURE_TEST(exit_code_of_a_worker_is_reported_once),
         NODE_FIXTURE_TEST(signal_that_ends_a_worker_is_reported),
+        NODE_FIXTURE_TEST(end_of_a_worker_with_a_stopped_reaper_is_reported),
         NODE_FIXTURE_TEST(worker_has_its_bootstrap_and_a_connection),
         NODE_FIXTURE_TEST(workers_end_with_their_table),
     };

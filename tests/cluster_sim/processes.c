@@ -124,8 +124,8 @@ void tdm__process_signal(const struct tdm__process *process, int signal_number)
 {
     struct sim_worker *worker = find_worker(process->pid);
 
-    TDM_ASSERT(signal_number == SIGKILL);
-    if (worker != NULL) {
+    TDM_ASSERT(signal_number == SIGKILL || signal_number == SIGCONT);
+    if (worker != NULL && signal_number == SIGKILL) { /* No simulated process is ever stopped. */
         kill_worker(worker);
     }
 }
