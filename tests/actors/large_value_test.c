@@ -666,7 +666,12 @@ static tdm_status import_described(const char *format, uint64_t capacity_bytes, 
                        size_bytes));
     assert_ok(tdm_document_parse(tdm_writer_bytes(writer), &told));
     tdm_writer_destroy(writer);
-    status = tdm__large_import(runtime, runtime->daemon, tdm_document_root(told), fd, &document);
+    {
+        TDM__LOCK(runtime); /* The loop runs on another thread meanwhile. */
+
+        status =
+            tdm__large_import(runtime, runtime->daemon, tdm_document_root(told), fd, &document);
+    }
     tdm_document_destroy(told);
     tdm_document_destroy(document);
     return status;
