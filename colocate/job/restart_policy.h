@@ -17,10 +17,10 @@ struct tdm__restart_policy {
     uint32_t fruitless_count;
 };
 
-/* Returns whether a failure with this status has a cause that new ranks may not meet again: the end
- * of a process or a node, a connection that was cut, or a wait that was too long. TDM_E_ABORTED is
- * one of them, because worker_group.h reports it only if no rank has a cause of its own, for
- * example if the connection between two ranks that both live has broken. */
+/* Returns whether a failure with this status has a cause that new ranks may not meet again. Such
+ * causes are the end of a process or a node, a connection that was cut, and a wait that was too
+ * long. TDM_E_ABORTED counts as well: worker_group.h reports it only if no rank has a cause of its
+ * own. That is so if the connection between two ranks that both live has broken. */
 bool tdm__restart_policy_covers(tdm_status status);
 /* Returns whether the job is restarted after a failure with this status. `has_started` tells
  * whether all ranks of the job have ever run: before, a failure is a mistake in the job file or the

@@ -2,10 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each receiver has a gate. A read passes the gates of all models of its set and counts as a reader
  * of each until it ends. The receiving thread shuts the gate of a model and waits for its readers
- * before it votes for a version, and opens it when the version is served or was aborted. While a
- * gate is shut new reads wait, as readers of no model, so that no vote waits for them. A gate stays
- * shut at most until the deadline of the update and the time to learn its outcome; if the outcome
- * cannot be learned, reads fail. */
+ * before it votes for a version. It opens the gate when the version is served or was aborted.
+ *
+ * While a gate is shut, new reads wait. They are readers of no model then, so that no vote waits
+ * for them. They wait at most until the deadline of the update and the time to learn its outcome.
+ * If the outcome cannot be learned, reads fail. */
 
 #include "colocate/scheme/read_gate.h"
 

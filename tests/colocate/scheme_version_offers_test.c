@@ -30,16 +30,8 @@ static void tried(tdm_status status, const char *what, int line)
 
 static tdm_weights_sender *sender_of(const char *id)
 {
-    const struct tdm_weights_sender_options options = {.model = id,
-                                                       .scheme = TDM_WEIGHTS_ACTORS,
-                                                       .tensors = model.tensors,
-                                                       .tensors_count = SCHEME_TENSORS,
-                                                       .timeout_ms = SOON_MS};
-    tdm_weights_sender *sender = NULL;
-
     scheme_model_fill(&model, 1);
-    TRY(tdm_weights_sender_create(runtime, &options, &sender));
-    return sender;
+    return scheme_sender(runtime, id, TDM_WEIGHTS_ACTORS, &model, 1);
 }
 
 /* Returns a pupil that has received the first version. */

@@ -36,6 +36,15 @@ def comm_of(pid):
         return ""
 
 
+def stopped_process(path):
+    """Returns the process that has stopped at the failpoint with this file; None if it has not."""
+    words = path.read_text(encoding="utf-8").split() if path.exists() else []
+    if len(words) != 3:
+        return None
+    about = pathlib.Path(f"/proc/{words[1]}/status").read_text(encoding="utf-8")
+    return int(words[1]) if "State:\tT" in about else None
+
+
 class Failure(Exception):
     """The trial could not be made; this is no verdict on what was to be shown."""
 

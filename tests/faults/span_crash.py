@@ -203,9 +203,8 @@ class Trial:
         path = self.folder / name
         deadline = time.monotonic() + COMING_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            words = path.read_text(encoding="utf-8").split() if path.exists() else []
-            if len(words) == 3 and "State:\tT" in pathlib.Path(f"/proc/{words[1]}/status").read_text(encoding="utf-8"):
-                return int(words[1])
+            if stopped := cluster.stopped_process(path):
+                return stopped
             time.sleep(0.005)
         raise cluster.Failure(f"{self.row.passer} did not come to {self.row.step}; the job's status: "
                               f"{self.process.poll()}")

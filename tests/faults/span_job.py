@@ -16,6 +16,7 @@ import sys
 import time
 import unittest
 
+import cluster
 import started_nodes
 from recorder import Recorder
 from started_nodes import StartedNodes
@@ -137,14 +138,6 @@ class Span(StartedNodes):
             time.sleep(0.005)
         return found
 
-    def stopped(self, path):
-        """Returns the process that has stopped at the failpoint with this file; None if it has not."""
-        words = path.read_text(encoding="utf-8").split() if path.exists() else []
-        if len(words) < 3:
-            return None
-        state = pathlib.Path(f"/proc/{words[1]}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-        return int(words[1]) if state == "T" else None
-
     def failpoints(self):
         """Returns the rules by which the driver stops before and after its last update."""
         for path in (self.begin, self.end):
@@ -161,11 +154,11 @@ class Span(StartedNodes):
     def watch_update(self, process):
         """Waits until the driver has made its last update, and returns what passed over the links meanwhile."""
         update = Update()
-        driver = self.wait_for(lambda: self.stopped(self.begin), process)
+        driver = self.wait_for(lambda: cluster.stopped_process(self.begin), process)
         before = self.sent_bytes()
         recorder = Recorder()
         os.kill(driver, signal.SIGCONT)
-        driver = self.wait_for(lambda: self.stopped(self.end), process)
+        driver = self.wait_for(lambda: cluster.stopped_process(self.end), process)
         recorder.end()
         update.link_bytes = {node: count - before[node] for node, count in self.sent_bytes().items()}
         update.recorded = bytes(recorder.bytes)

@@ -17,6 +17,7 @@ import sys
 import time
 import unittest
 
+import cluster
 import fault_soak
 import network
 
@@ -38,14 +39,6 @@ class UpdateCluster(fault_soak.JobCluster):
     def environment(self, node):
         return {**super().environment(node),
                 "TANDEM_FAILPOINT": f"{RANK} engine.staged {UPDATE} stop {self.stopped_at}"}
-
-    def stopped_rank(self):
-        """Returns the process of the rank if it has stopped, else None."""
-        words = self.stopped_at.read_text(encoding="utf-8").split() if self.stopped_at.exists() else []
-        if len(words) != 3:
-            return None
-        about = pathlib.Path(f"/proc/{words[1]}/status").read_text(encoding="utf-8")
-        return int(words[1]) if "State:\tT" in about else None
 
     def machine_of(self, actor):
         """Returns the name of the machine on which an actor is."""
@@ -76,7 +69,8 @@ class UnreachedEngine(unittest.TestCase):
         return found
 
     def test_job_leaves_the_engine_out_and_does_not_restart(self):
-        rank = self.wait_for(self.cluster.stopped_rank, f"{RANK} has not received update {UPDATE}")
+        rank = self.wait_for(lambda: cluster.stopped_process(self.cluster.stopped_at),
+                             f"{RANK} has not received update {UPDATE}")
         machine = self.cluster.machine_of(RANK)
         self.assertNotEqual(machine, fault_soak.TRAINERS_NODE)
         self.cluster.network.cut(fault_soak.TRAINERS_NODE, machine)
