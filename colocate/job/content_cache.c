@@ -229,7 +229,22 @@ static bool slot_is_valid(const struct slot *slot, const struct tdm__cache_reque
            tdm__content_file_is(slot->path, &request->hash, request->size_bytes);
 }
 
-/* Removes everything but the locks: damaged contents, and what a killed writer has left. */
+/* Returns true for the name of the contents, and for the names that a writer of them uses before
+ * they are complete: tdm__atomic_file_open() adds a point and six characters to a file's name. */
+static bool is_name_of(const struct slot *slot, const char *name)
+{
+    const char *contents = strrchr(slot->path, '/') + 1;
+    size_t length = strlen(contents);
+
+    if (strncmp(name, contents, length) != 0) {
+        return false;
+    }
+    return name[length] == '\0' || strcmp(name, NEW_MODULES) == 0 ||
+           (name[length] == '.' && strlen(name + length) == sizeof(".XXXXXX") - 1);
+}
+
+/* Removes damaged contents, and what a killed writer has left. The same bytes under other names
+ * stay, because another process may use them. */
 static void slot_clear(const struct slot *slot)
 {
     DIR *entries = opendir(slot->directory);
@@ -237,8 +252,7 @@ static void slot_clear(const struct slot *slot)
     const struct dirent *entry;
 
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            is_lock_name(entry->d_name) ||
+        if (!is_name_of(slot, entry->d_name) ||
             tdm__path_join(slot->directory, entry->d_name, path) != TDM_OK) {
             continue;
         }

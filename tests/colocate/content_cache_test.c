@@ -243,6 +243,24 @@ static void test_damaged_contents_are_replaced_while_a_process_uses_them(void **
     tdm__cached_content_release(&used);
 }
 
+static void test_same_contents_under_another_name_stay_while_a_process_uses_them(void **state)
+{
+    struct source source = source_of(BYTES);
+    struct tdm__cache_request request = request_for(&source);
+    struct tdm__cached_content used;
+    struct tdm__cached_content content;
+
+    (void)state;
+    assert_int_equal(tdm__content_cache_get(&request, &used), TDM_OK);
+    request.path = "/home/user/another.so";
+    assert_int_equal(tdm__content_cache_get(&request, &content), TDM_OK);
+    assert_string_not_equal(content.path, used.path);
+    require_bytes(content.path, source.bytes);
+    require_bytes(used.path, source.bytes);
+    tdm__cached_content_release(&content);
+    tdm__cached_content_release(&used);
+}
+
 static void test_nobody_else_can_reach_the_cache(void **state)
 {
     struct source source = source_of(BYTES);
@@ -378,6 +396,7 @@ int main(void)
         EACH(test_what_a_killed_writer_has_left_is_removed),
         EACH(test_writers_at_once_fetch_once_and_all_use_complete_contents),
         EACH(test_damaged_contents_are_replaced_while_a_process_uses_them),
+        EACH(test_same_contents_under_another_name_stay_while_a_process_uses_them),
         EACH(test_nobody_else_can_reach_the_cache),
         EACH(test_cache_that_others_may_write_is_refused),
         EACH(test_unusual_paths_give_usable_names),
